@@ -1,0 +1,2 @@
+//! Preallocated RDMA work requests and completion bookkeeping.
+#![no_std]
