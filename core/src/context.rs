@@ -1,0 +1,168 @@
+//! What a request carries: a typed value that moves in at the post and comes out with the outcome.
+//!
+//! The man pages call it the user-defined context. Here it also owns the buffers: while the value
+//! sits in its slot, the device may use the memory that it names, and nobody can drop it, so nobody
+//! can free or reuse the memory too early.
+//!
+//! [`SendBuffers`] and [`RecvBuffers`] say which memory a value names. [`crate::Block`] implements both, and
+//! `(B, T)`, `[B; N]` and `Option<B>` pass them on: a program pairs blocks with its own data and
+//! writes no unsafe code. `()` names no memory at all.
+//!
+//! Called by `push`, on the posting thread.
+
+use core::marker::PhantomData;
+
+use crate::abi::Sge;
+use crate::region::{Slice, Wanted};
+
+/// A value that owns memory which a device may read: the payload of a SEND or WRITE.
+///
+/// # Safety
+///
+/// The memory that [`gather`](Self::gather) names stays valid, registered and unwritten until this value is
+/// dropped, wherever the value is moved to, and for ever if it is never dropped
+/// (`ibv_post_send(3)`: the buffers can be reused only after the request is done). An implementor
+/// therefore holds raw pointers, never `Box`, `Vec` or `&mut`, whose move ends the right of older
+/// pointers. `gather` names the same memory each time.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` owns no memory that a device could read",
+    note = "a pool's `Block` does, and `(Block, T)` pairs it with data of your own"
+)]
+pub unsafe trait SendBuffers: 'static {
+    /// Names each piece of memory, in the order in which the message has them.
+    fn gather(&self, list: &mut SliceList<'_>);
+}
+
+/// A value that owns memory which a device may write: the target of a receive or READ.
+///
+/// # Safety
+///
+/// The memory that [`scatter`](Self::scatter) names stays valid and registered, and is neither read nor written,
+/// until this value is dropped, wherever the value is moved to, and for ever if it is never dropped
+/// (`ibv_post_recv(3)`). An implementor therefore holds raw pointers, never `Box`, `Vec` or
+/// `&mut`. `scatter` names the same memory each time.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` owns no memory that a device could write",
+    note = "a pool's `Block` does, and `(Block, T)` pairs it with data of your own"
+)]
+pub unsafe trait RecvBuffers: 'static {
+    /// Names each piece of memory, in the order in which the message fills them.
+    fn scatter(&self, list: &mut SliceList<'_>);
+}
+
+/// The row of pieces that a request is made of, being filled. A step of `push`.
+#[derive(Debug)]
+pub struct SliceList<'a> {
+    row: *mut Sge,
+    max: u32,
+    len: u32,
+    total: u64,
+    wanted: Wanted,
+    fault: u32,
+    wrong: Option<Slice>,
+    lifetime: PhantomData<&'a mut Sge>,
+}
+
+impl SliceList<'_> {
+    /// An empty list over a row.
+    ///
+    /// # Safety
+    ///
+    /// `row` is valid for writes of `max` entries while the list lives.
+    #[inline(always)]
+    pub(crate) unsafe fn new(row: *mut Sge, max: u32, wanted: Wanted) -> Self {
+        Self { row, max, len: 0, total: 0, wanted, fault: 0, wrong: None, lifetime: PhantomData }
+    }
+
+    /// Adds a piece. One of no length is left out: some devices read length 0 as 2 GiB.
+    #[inline(always)]
+    pub fn push(&mut self, slice: Slice) {
+        if slice.length == 0 {
+            return;
+        }
+        if self.len < self.max {
+            // SAFETY: `len < max`, and the row is valid for `max` entries.
+            let entry = unsafe { self.row.add(self.len as usize) };
+            // SAFETY: as above.
+            unsafe { entry.write(Sge::new(slice.addr.as_ptr(), slice.length, slice.lkey)) };
+        }
+        let fault = self.wanted.fault(slice.tag);
+        if fault != 0 {
+            self.fault = fault;
+            self.wrong = Some(slice);
+        }
+        self.len = self.len.wrapping_add(1);
+        self.total = self.total.wrapping_add(u64::from(slice.length));
+    }
+
+    /// How many pieces were added; may be more than fit.
+    #[inline(always)]
+    pub(crate) fn count(&self) -> u32 {
+        self.len
+    }
+
+    /// The sum of their lengths.
+    #[inline(always)]
+    pub(crate) fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Whether a piece belongs to another domain or lacks a right.
+    #[inline(always)]
+    pub(crate) fn is_faulty(&self) -> bool {
+        self.fault != 0
+    }
+
+    /// The last piece that belongs to another domain or lacks a right.
+    #[cold]
+    pub(crate) fn wrong(&self) -> Option<Slice> {
+        self.wrong
+    }
+}
+
+// SAFETY: it names no memory.
+unsafe impl SendBuffers for () {
+    #[inline(always)]
+    fn gather(&self, _: &mut SliceList<'_>) {}
+}
+
+// SAFETY: it names no memory.
+unsafe impl RecvBuffers for () {
+    #[inline(always)]
+    fn scatter(&self, _: &mut SliceList<'_>) {}
+}
+
+macro_rules! pass_on {
+    ($buffers:ident, $names:ident) => {
+        // SAFETY: the memory is the first field's, which lives as long as the pair.
+        unsafe impl<B: $buffers, T: 'static> $buffers for (B, T) {
+            #[inline(always)]
+            fn $names(&self, list: &mut SliceList<'_>) {
+                self.0.$names(list);
+            }
+        }
+
+        // SAFETY: the memory is that of the elements, which live as long as the array.
+        unsafe impl<B: $buffers, const N: usize> $buffers for [B; N] {
+            #[inline(always)]
+            fn $names(&self, list: &mut SliceList<'_>) {
+                for buffers in self {
+                    buffers.$names(list);
+                }
+            }
+        }
+
+        // SAFETY: the memory is that of the value inside, which lives as long as the option.
+        unsafe impl<B: $buffers> $buffers for Option<B> {
+            #[inline(always)]
+            fn $names(&self, list: &mut SliceList<'_>) {
+                if let Some(buffers) = self {
+                    buffers.$names(list);
+                }
+            }
+        }
+    };
+}
+
+pass_on!(SendBuffers, gather);
+pass_on!(RecvBuffers, scatter);

@@ -1,0 +1,89 @@
+//! The one seam between the queues and a device.
+//!
+//! Three small traits: posting to a send queue, posting to a receive queue, polling a completion
+//! queue. The adapter implements them over `ibv_context.ops`, the soft device over its rings, and a
+//! test over whatever it wants to see. They are unsafe to implement, because the queues give
+//! buffers back on the strength of what a port says.
+//!
+//! A port is owned by one queue and is called from the thread that owns that queue.
+
+use crate::abi::{RecvWr, SendWr, Wc};
+
+/// The way to a device's send queue. The shape is that of `ibv_post_send(3)`.
+///
+/// # Safety
+///
+/// An implementor promises:
+///
+/// * 0 means that the device took the whole chain.
+/// * Anything else, with `bad` set to a request of the chain, means that it took all requests before
+///   that one, and neither that one nor any behind it.
+/// * Anything else, with `bad` left null, means that it is not known what the device took.
+/// * A request of which the device took possession is copied during the call; the memory that its
+///   pieces name is used until its completion and no longer, inline data during the call only.
+#[doc(alias = "ibv_post_send")]
+pub unsafe trait SendPort {
+    /// Posts the chain that starts with `first`; returns 0 or an error number.
+    ///
+    /// # Safety
+    ///
+    /// `first` starts a chain of valid requests that ends with a null `next`; the pieces of each
+    /// name memory that stays valid, registered and untouched until its completion. `bad` holds
+    /// null.
+    unsafe fn post_send(&mut self, first: *mut SendWr, bad: &mut *mut SendWr) -> i32;
+}
+
+/// The way to a device's receive queue. The shape is that of `ibv_post_recv(3)`.
+///
+/// # Safety
+///
+/// As for [`SendPort`].
+#[doc(alias = "ibv_post_recv")]
+pub unsafe trait RecvPort {
+    /// Posts the chain that starts with `first`; returns 0 or an error number.
+    ///
+    /// # Safety
+    ///
+    /// As for [`SendPort::post_send`].
+    unsafe fn post_recv(&mut self, first: *mut RecvWr, bad: &mut *mut RecvWr) -> i32;
+}
+
+/// The way to a device's completion queue. The shape is that of `ibv_poll_cq(3)`.
+///
+/// # Safety
+///
+/// An implementor promises: a completion is written for a request that was posted through a port
+/// of the same device and has ended; each is written once, the receives of one queue in the order
+/// in which they were posted and the sends likewise; and the count that is returned is that of the
+/// entries written, from the first on, at most as many as `into` has.
+#[doc(alias = "ibv_poll_cq")]
+pub unsafe trait PollPort {
+    /// Writes completions into `into`; returns how many, or a negative error number.
+    fn poll(&mut self, into: &mut [Wc]) -> i32;
+}
+
+// SAFETY: the port behind the reference keeps the promises.
+unsafe impl<P: SendPort + ?Sized> SendPort for &mut P {
+    #[inline(always)]
+    unsafe fn post_send(&mut self, first: *mut SendWr, bad: &mut *mut SendWr) -> i32 {
+        // SAFETY: the caller's promise.
+        unsafe { (**self).post_send(first, bad) }
+    }
+}
+
+// SAFETY: the port behind the reference keeps the promises.
+unsafe impl<P: RecvPort + ?Sized> RecvPort for &mut P {
+    #[inline(always)]
+    unsafe fn post_recv(&mut self, first: *mut RecvWr, bad: &mut *mut RecvWr) -> i32 {
+        // SAFETY: the caller's promise.
+        unsafe { (**self).post_recv(first, bad) }
+    }
+}
+
+// SAFETY: the port behind the reference keeps the promises.
+unsafe impl<P: PollPort + ?Sized> PollPort for &mut P {
+    #[inline(always)]
+    fn poll(&mut self, into: &mut [Wc]) -> i32 {
+        (**self).poll(into)
+    }
+}
