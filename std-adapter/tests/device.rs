@@ -1,0 +1,10 @@
+//! Tests against a real RDMA device, run in the Soft-RoCE bed by `make rxe`.
+
+use std::fs;
+
+#[test]
+#[ignore = "needs an RDMA device: make rxe"]
+fn the_bed_has_an_active_device() {
+    let state = fs::read_to_string("/sys/class/infiniband/rxe0/ports/1/state").unwrap();
+    assert!(state.contains("ACTIVE"), "rxe0 is in state {state}");
+}
