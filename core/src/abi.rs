@@ -199,7 +199,7 @@ pub struct SendWr {
     /// Comes back in the completion.
     pub wr_id: u64,
     /// The next request of the chain, null at its end.
-    pub next: *mut SendWr,
+    pub next: *mut Self,
     /// The pieces.
     pub sg_list: *mut Sge,
     /// How many pieces.
@@ -262,7 +262,7 @@ pub struct RecvWr {
     /// Comes back in the completion.
     pub wr_id: u64,
     /// The next request of the chain, null at its end.
-    pub next: *mut RecvWr,
+    pub next: *mut Self,
     /// The pieces.
     pub sg_list: *mut Sge,
     /// How many pieces.

@@ -13,7 +13,7 @@
 use core::marker::PhantomData;
 
 use crate::abi::Sge;
-use crate::region::{Slice, Wanted};
+use crate::region::{Slice, Tag, Wanted};
 
 /// A value that owns memory which a device may read: the payload of a SEND or WRITE.
 ///
@@ -59,7 +59,7 @@ pub struct SliceList<'a> {
     total: u64,
     wanted: Wanted,
     fault: u32,
-    wrong: Option<Slice>,
+    wrong: Tag,
     lifetime: PhantomData<&'a mut Sge>,
 }
 
@@ -71,7 +71,16 @@ impl SliceList<'_> {
     /// `row` is valid for writes of `max` entries while the list lives.
     #[inline(always)]
     pub(crate) unsafe fn new(row: *mut Sge, max: u32, wanted: Wanted) -> Self {
-        Self { row, max, len: 0, total: 0, wanted, fault: 0, wrong: None, lifetime: PhantomData }
+        Self {
+            row,
+            max,
+            len: 0,
+            total: 0,
+            wanted,
+            fault: 0,
+            wrong: Tag::NONE,
+            lifetime: PhantomData,
+        }
     }
 
     /// Adds a piece. One of no length is left out: some devices read length 0 as 2 GiB.
@@ -89,7 +98,7 @@ impl SliceList<'_> {
         let fault = self.wanted.fault(slice.tag);
         if fault != 0 {
             self.fault = fault;
-            self.wrong = Some(slice);
+            self.wrong = slice.tag;
         }
         self.len = self.len.wrapping_add(1);
         self.total = self.total.wrapping_add(u64::from(slice.length));
@@ -113,9 +122,9 @@ impl SliceList<'_> {
         self.fault != 0
     }
 
-    /// The last piece that belongs to another domain or lacks a right.
-    #[cold]
-    pub(crate) fn wrong(&self) -> Option<Slice> {
+    /// What the last faulty piece showed.
+    #[inline(always)]
+    pub(crate) fn wrong(&self) -> Tag {
         self.wrong
     }
 }

@@ -20,9 +20,48 @@ pub use context::{RecvBuffers, SendBuffers, SliceList};
 #[expect(unsafe_code, reason = "a port's promises free buffers")]
 pub mod port;
 
+#[expect(unsafe_code, reason = "blocks are pointers to their headers")]
+mod pool;
+pub use pool::{Block, BlockHeader, Pool, PoolError, PoolRoot, StillOut};
+
+#[expect(unsafe_code, reason = "linked arrays are reached through pointers")]
+mod staging;
+pub use staging::{RecvLink, RecvStaging, SendLink, SendStaging};
+
+pub mod op;
+
+#[expect(unsafe_code, reason = "contexts rest in uninitialised slots while a device has them")]
+mod send;
+pub use send::{SendChain, SendConfig, SendQueue, SendSlots};
+
+#[expect(unsafe_code, reason = "contexts rest in uninitialised slots while a device has them")]
+mod recv;
+pub use recv::{RecvChain, RecvConfig, RecvQueue, RecvSlots};
+
+mod refusal;
+pub use refusal::{Cause, ConfigError, PushError, Rejected, ReserveError, SubmitError};
+
+mod completion;
+pub use completion::{
+    Batch, Completion, Completions, CqTooSmall, Ended, Failure, Foreign, Operation, Outcome,
+    PollError, Success,
+};
+
+#[expect(unsafe_code, reason = "values cross threads through uninitialised slots")]
+mod ring;
+pub use ring::{Consumer, Drain, Full, Grant, Producer, Ring};
+
+mod id;
+mod slot;
+
 #[expect(unsafe_code, reason = "copies to and from memory that a peer may touch")]
 mod shared_bytes;
 
 #[expect(unsafe_code, reason = "hands the content of a static out once")]
+mod place;
+pub use place::Place;
+
+mod leak;
+pub use leak::leaked_contexts;
+
 mod sync;
-pub use sync::Place;

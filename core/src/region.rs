@@ -57,11 +57,14 @@ pub struct Registration {
 pub(crate) struct Tag(u32);
 
 impl Tag {
+    pub(crate) const NONE: Self = Self(0);
+
     const fn new(domain: Domain, access: Access) -> Self {
         Self((domain.0 << 8) | (access.bits() & 0xff))
     }
 
     /// What every piece that a device only reads must show.
+    #[inline(always)]
     pub(crate) const fn source(domain: Domain) -> Wanted {
         Wanted { value: domain.0 << 8, mask: 0xffff_ff00 }
     }
@@ -74,6 +77,10 @@ impl Tag {
 
     pub(crate) const fn domain(self) -> Domain {
         Domain(self.0 >> 8)
+    }
+
+    pub(crate) const fn access(self) -> Access {
+        Access::from_bits(self.0 & 0xff)
     }
 }
 
@@ -89,10 +96,6 @@ impl Wanted {
     #[inline(always)]
     pub(crate) const fn fault(self, tag: Tag) -> u32 {
         (tag.0 ^ self.value) & self.mask
-    }
-
-    pub(crate) const fn domain(self) -> Domain {
-        Domain(self.value >> 8)
     }
 }
 

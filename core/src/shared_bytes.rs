@@ -9,9 +9,11 @@
 
 use core::ptr::NonNull;
 
-use crate::sync::{WORD_LOAD, WORD_STORE, Word};
+use crate::sync::machine::{AtomicUsize as Word, Ordering};
 
 const WORD: usize = size_of::<usize>();
+/// Shared memory orders nothing; a completion does.
+const RELAXED: Ordering = Ordering::Relaxed;
 
 /// A run of bytes inside one word of shared memory.
 struct Part {
@@ -49,7 +51,7 @@ unsafe fn parts(shared: NonNull<u8>, len: usize, mut each: impl FnMut(Part)) {
 pub(crate) unsafe fn load(from: NonNull<u8>, into: *mut u8, len: usize) {
     let copy = |part: Part| {
         // SAFETY: the word is aligned and valid, and everybody reaches it by atomics.
-        let word = unsafe { Word::from_ptr(part.word) }.load(WORD_LOAD);
+        let word = unsafe { Word::from_ptr(part.word) }.load(RELAXED);
         // SAFETY: `at + len` is at most the length that `into` is valid for, and a word holds
         // `skip + len` bytes.
         unsafe {
@@ -81,10 +83,10 @@ pub(crate) unsafe fn store(from: *const u8, into: NonNull<u8>, len: usize) {
             word
         };
         if part.len == WORD {
-            shared.store(merge(0), WORD_STORE);
+            shared.store(merge(0), RELAXED);
         } else {
             // The closure always gives a value, so this cannot fail.
-            let _ = shared.fetch_update(WORD_STORE, WORD_LOAD, |word| Some(merge(word)));
+            let _ = shared.fetch_update(RELAXED, RELAXED, |word| Some(merge(word)));
         }
     };
     // SAFETY: the caller's promise.

@@ -9,8 +9,7 @@
 
 #[cfg(not(loom))]
 mod imp {
-    pub(crate) use core::hint::spin_loop;
-    pub(crate) use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+    pub(crate) use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
     /// A cell that changes threads; the closures are the only way in.
     #[repr(transparent)]
@@ -37,8 +36,7 @@ mod imp {
 
 #[cfg(loom)]
 mod imp {
-    pub(crate) use loom::hint::spin_loop;
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+    pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
     /// A cell that changes threads; loom checks every look at it.
     pub(crate) struct Cell<T>(loom::cell::UnsafeCell<T>);
@@ -101,70 +99,8 @@ const_unless_loom! {
 #[repr(align(128))]
 pub(crate) struct Padded<T>(pub(crate) T);
 
-/// A word of memory that a peer's device may touch. Never a model's: the memory is real.
-pub(crate) type Word = core::sync::atomic::AtomicUsize;
-/// Relaxed: shared memory orders nothing, a completion does.
-pub(crate) const WORD_LOAD: core::sync::atomic::Ordering = core::sync::atomic::Ordering::Relaxed;
-/// Relaxed, for the same reason.
-pub(crate) const WORD_STORE: core::sync::atomic::Ordering = core::sync::atomic::Ordering::Relaxed;
-
-/// Numbers for queues, unique in the process. Not shared under a model: a number is only ever
-/// compared, it guards nothing, so loom need not see it.
-pub(crate) fn next_serial() -> u32 {
-    static NEXT: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(1);
-    // Relaxed: only uniqueness matters. It wraps after 2^31 queue pairs; by then no completion of
-    // the first one can still be in a completion queue, because that queue was drained since.
-    NEXT.fetch_add(1, core::sync::atomic::Ordering::Relaxed)
-}
-
-/// A place in a `static` whose content can be taken once, as `&'static mut`.
-///
-/// Queues borrow their storage; a program without an allocator keeps it in statics and takes each
-/// of them out once at start-up.
-///
-/// ```
-/// use nanoverbs_core::Place;
-///
-/// static NUMBERS: Place<[u32; 4]> = Place::new([0; 4]);
-///
-/// let numbers = NUMBERS.take().expect("the first take gets it");
-/// numbers[0] = 7;
-/// assert!(NUMBERS.take().is_none(), "there is only one");
-/// ```
-pub struct Place<T> {
-    taken: core::sync::atomic::AtomicBool,
-    value: core::cell::UnsafeCell<T>,
-}
-
-impl<T> Place<T> {
-    /// A place that holds `value`.
-    pub const fn new(value: T) -> Self {
-        Self {
-            taken: core::sync::atomic::AtomicBool::new(false),
-            value: core::cell::UnsafeCell::new(value),
-        }
-    }
-
-    /// The content, the first time; `None` ever after. Any thread may call.
-    #[expect(clippy::mut_from_ref, reason = "the flag hands the content out once")]
-    pub fn take(&'static self) -> Option<&'static mut T> {
-        // Relaxed: the flag only decides who is first; the content was written before the static
-        // was reachable, so there is nothing to publish.
-        if self.taken.swap(true, core::sync::atomic::Ordering::Relaxed) {
-            return None;
-        }
-        // SAFETY: the swap above returned `false` to this call alone, so this is the only
-        // reference that is ever made from the cell.
-        Some(unsafe { &mut *self.value.get() })
-    }
-}
-
-// SAFETY: the content is reached through `take` only, by one thread, once; sharing the place is
-// therefore sending the content.
-unsafe impl<T: Send> Sync for Place<T> {}
-
-impl<T> core::fmt::Debug for Place<T> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Place").field("taken", &self.taken).finish_non_exhaustive()
-    }
+/// The machine's own atomics, also under loom: for numbers that guard nothing, for memory that a
+/// peer's device may touch, and for statics.
+pub(crate) mod machine {
+    pub(crate) use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 }

@@ -1,0 +1,399 @@
+//! Completions on their way from the device to the queues, and what a request came to.
+//!
+//! One thread polls a completion queue. Each [`Completion`] goes to the queue that posted the request
+//! (`retire`), which then gives the request's context back together with its [`Outcome`] (`take`).
+//!
+//! Invariant: a completion is unique. Safe code cannot make, copy or keep one past its queue's
+//! `retire`, because a queue frees buffers on its word.
+
+use core::fmt;
+
+use crate::abi::{QpNum, RKey, Wc, WcStatus, wc_flags, wc_opcode};
+use crate::id;
+use crate::port::PollPort;
+
+/// A completion that was polled and not yet retired.
+#[must_use = "the request behind it ends only when its queue retires it"]
+pub struct Completion(Wc);
+
+impl Completion {
+    /// Whether it belongs to a receive queue.
+    #[inline(always)]
+    pub const fn is_recv(&self) -> bool {
+        id::is_recv(self.0.wr_id)
+    }
+
+    /// Whether it belongs to a send queue.
+    #[inline(always)]
+    pub const fn is_send(&self) -> bool {
+        !self.is_recv()
+    }
+
+    /// The local queue pair that it came from.
+    #[inline(always)]
+    pub const fn qp_num(&self) -> QpNum {
+        QpNum::from_raw(self.0.qp_num)
+    }
+
+    /// Whether the request did what it should.
+    #[inline(always)]
+    pub const fn is_success(&self) -> bool {
+        self.0.status == 0
+    }
+
+    /// The status that the device gave.
+    pub const fn status(&self) -> WcStatus {
+        WcStatus::from_raw(self.0.status)
+    }
+
+    /// What identifies the queue, the same as [`crate::SendQueue::serial`] and
+    /// [`crate::RecvQueue::serial`].
+    #[inline(always)]
+    pub const fn serial(&self) -> u32 {
+        id::serial_of(self.0.wr_id)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn raw(&self) -> &Wc {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Completion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Completion")
+            .field("id", &format_args!("{:#x}", self.0.wr_id))
+            .field("status", &self.status())
+            .field("qp_num", &self.0.qp_num)
+            .finish()
+    }
+}
+
+/// A completion that belongs to another queue, or to a request that has already ended. It comes
+/// back unharmed.
+#[derive(Debug)]
+pub struct Foreign(pub Completion);
+
+impl fmt::Display for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the completion belongs to another queue, or to a request that has ended")
+    }
+}
+
+impl core::error::Error for Foreign {}
+
+/// What became of a request. There is exactly one for every request that was posted.
+#[derive(Clone, Copy, Debug)]
+pub enum Outcome {
+    /// It did what it should.
+    Done(Success),
+    /// It failed, and its queue is closed.
+    Failed(Failure),
+    /// It did nothing, because the queue pair had failed or was closing (`IBV_WC_WR_FLUSH_ERR`).
+    Flushed,
+    /// The queue pair was destroyed before its completion came. Whether it did anything is not
+    /// known.
+    Abandoned,
+}
+
+impl Outcome {
+    /// What it brought, if it did what it should.
+    pub const fn success(&self) -> Option<&Success> {
+        match self {
+            Self::Done(success) => Some(success),
+            _ => None,
+        }
+    }
+
+    /// Whether it did what it should.
+    pub const fn is_done(&self) -> bool {
+        matches!(self, Self::Done(_))
+    }
+}
+
+/// A request that has ended: what became of it, and the context that went in with it.
+#[derive(Debug)]
+#[must_use = "the context is in here"]
+pub struct Ended<C> {
+    /// What became of it.
+    pub outcome: Outcome,
+    /// What went in at the post.
+    pub context: C,
+}
+
+/// Which kind of request it was, as the queue remembers it. A device's own word on a failed request
+/// means nothing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Operation {
+    /// A SEND.
+    Send,
+    /// An RDMA WRITE.
+    Write,
+    /// An RDMA READ.
+    Read,
+    /// A fetch-and-add or compare-and-swap.
+    Atomic,
+    /// Something that stays on this side: an invalidate or a memory window bind.
+    Local,
+    /// A receive.
+    Recv,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Send => "SEND",
+            Self::Write => "RDMA WRITE",
+            Self::Read => "RDMA READ",
+            Self::Atomic => "atomic",
+            Self::Local => "local operation",
+            Self::Recv => "receive",
+        })
+    }
+}
+
+/// What a request brought that did what it should.
+#[derive(Clone, Copy, Debug)]
+pub struct Success {
+    pub(crate) operation: Operation,
+    pub(crate) len: u32,
+    pub(crate) flags: u32,
+    pub(crate) imm_data: u32,
+    pub(crate) src_qp: u32,
+    pub(crate) opcode: u32,
+}
+
+impl Success {
+    /// What a request of the send queue brings.
+    #[inline(always)]
+    pub(crate) const fn sent(operation: Operation, len: u32) -> Self {
+        Self { operation, len, flags: 0, imm_data: 0, src_qp: 0, opcode: 0 }
+    }
+
+    /// The kind of request.
+    pub const fn operation(&self) -> Operation {
+        self.operation
+    }
+
+    /// How many bytes arrived: by a receive (or by the WRITE with immediate that ended it), a READ
+    /// or an atomic. `None` for requests that bring nothing.
+    #[inline(always)]
+    pub const fn byte_len(&self) -> Option<u32> {
+        match self.operation {
+            Operation::Recv | Operation::Read | Operation::Atomic => Some(self.len),
+            Operation::Send | Operation::Write | Operation::Local => None,
+        }
+    }
+
+    /// The four bytes that came beside a message, in this machine's order.
+    pub const fn immediate(&self) -> Option<u32> {
+        if self.flags & wc_flags::WITH_IMM != 0 { Some(u32::from_be(self.imm_data)) } else { None }
+    }
+
+    /// The key that the peer invalidated with its message.
+    pub const fn invalidated(&self) -> Option<RKey> {
+        if self.flags & wc_flags::WITH_INV != 0 {
+            Some(RKey::from_raw(self.imm_data))
+        } else {
+            None
+        }
+    }
+
+    /// Whether a WRITE with immediate ended the receive: its buffer is untouched then, and
+    /// [`Success::byte_len`] is what was written elsewhere.
+    pub const fn is_write(&self) -> bool {
+        matches!(self.operation, Operation::Recv) && self.opcode == wc_opcode::RECV_RDMA_WITH_IMM
+    }
+
+    /// The sender's queue pair, for datagrams.
+    pub const fn source(&self) -> QpNum {
+        QpNum::from_raw(self.src_qp)
+    }
+}
+
+/// Why a request failed. There is no length and no immediate: on a failed completion the device
+/// leaves rubbish there.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Failure {
+    pub(crate) operation: Operation,
+    pub(crate) status: WcStatus,
+    pub(crate) vendor: u32,
+}
+
+impl Failure {
+    /// The kind of request, as it was posted.
+    pub const fn operation(&self) -> Operation {
+        self.operation
+    }
+
+    /// The device's word on it.
+    pub const fn status(&self) -> WcStatus {
+        self.status
+    }
+
+    /// A code of the device's maker, for its support.
+    pub const fn vendor_code(&self) -> u32 {
+        self.vendor
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { operation, status, vendor } = self;
+        write!(f, "{operation} failed: {status} (vendor code {vendor:#x})")
+    }
+}
+
+impl core::error::Error for Failure {}
+
+/// A completion queue and the array that it is polled into. `BATCH` completions are fetched at most
+/// at a time.
+///
+/// Moves between threads, and is used by one: who polls owns it (`ibv_poll_cq` would allow several
+/// threads, but then one takes what the other waits for).
+#[doc(alias = "ibv_cq")]
+pub struct Completions<P, const BATCH: usize = 16> {
+    entries: [Wc; BATCH],
+    next: u32,
+    filled: u32,
+    capacity: u32,
+    reserved: u32,
+    port: P,
+}
+
+impl<P: PollPort, const BATCH: usize> Completions<P, BATCH> {
+    const BATCH_OK: () =
+        assert!(BATCH >= 1 && BATCH <= 1024, "a batch is between 1 and 1,024 completions");
+
+    /// A completion queue with room for `capacity` completions, polled through `port`.
+    pub const fn new(port: P, capacity: u32) -> Self {
+        const { Self::BATCH_OK }
+        Self { entries: [Wc::EMPTY; BATCH], next: 0, filled: 0, capacity, reserved: 0, port }
+    }
+
+    /// Sets room aside for a queue with `slots` requests in flight at most, before it is created on
+    /// this completion queue.
+    ///
+    /// # Errors
+    ///
+    /// [`CqTooSmall`] when the queues together could overrun it; nothing is set aside then.
+    pub const fn attach(&mut self, slots: u32) -> Result<(), CqTooSmall> {
+        let need = self.reserved as u64 + slots as u64;
+        if need > self.capacity as u64 {
+            return Err(CqTooSmall { need, have: self.capacity });
+        }
+        self.reserved += slots;
+        Ok(())
+    }
+
+    /// Gives the room of a queue back that is gone, with all its completions polled.
+    pub const fn detach(&mut self, slots: u32) {
+        self.reserved = self.reserved.saturating_sub(slots);
+    }
+
+    /// Fetches completions, at most `BATCH`, and never waits. What an earlier batch has left over
+    /// comes first.
+    ///
+    /// # Errors
+    ///
+    /// [`PollError`] when the device refuses. The completion queue is beyond repair then.
+    #[doc(alias = "ibv_poll_cq")]
+    #[inline(always)]
+    pub fn poll(&mut self) -> Result<Batch<'_>, PollError> {
+        if self.next == self.filled {
+            let count = self.port.poll(&mut self.entries);
+            self.next = 0;
+            self.filled = 0;
+            if count < 0 {
+                return Err(PollError { code: count });
+            }
+            // A port never gives more than it was asked for; if it did, the rest was never written.
+            self.filled = (count as u32).min(BATCH as u32);
+        }
+        Ok(Batch { entries: &self.entries, next: &mut self.next, filled: self.filled })
+    }
+
+    /// The port, to arm or to ask something of.
+    pub const fn port(&self) -> &P {
+        &self.port
+    }
+
+    /// The port, to arm or to ask something of.
+    pub const fn port_mut(&mut self) -> &mut P {
+        &mut self.port
+    }
+}
+
+impl<P, const BATCH: usize> fmt::Debug for Completions<P, BATCH> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Completions")
+            .field("left", &(self.filled - self.next))
+            .field("capacity", &self.capacity)
+            .field("reserved", &self.reserved)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The completions of one poll. What is not taken out stays for the next one.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    entries: &'a [Wc],
+    next: &'a mut u32,
+    filled: u32,
+}
+
+impl Iterator for Batch<'_> {
+    type Item = Completion;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Completion> {
+        if *self.next >= self.filled {
+            return None;
+        }
+        let entry = self.entries.get(*self.next as usize)?;
+        *self.next = self.next.wrapping_add(1);
+        Some(Completion(*entry))
+    }
+
+    #[inline(always)]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.filled.wrapping_sub(*self.next) as usize;
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Batch<'_> {}
+
+/// A completion queue could be overrun by the queues on it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct CqTooSmall {
+    /// How many completions could be outstanding.
+    pub need: u64,
+    /// How many it holds.
+    pub have: u32,
+}
+
+impl fmt::Display for CqTooSmall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { need, have } = self;
+        write!(f, "the completion queue holds {have} completions, and its queues need {need}")
+    }
+}
+
+impl core::error::Error for CqTooSmall {}
+
+/// The device refused to be polled.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct PollError {
+    /// What it returned, negative.
+    pub code: i32,
+}
+
+impl fmt::Display for PollError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "polling the completion queue failed with code {}", self.code)
+    }
+}
+
+impl core::error::Error for PollError {}

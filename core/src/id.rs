@@ -1,0 +1,78 @@
+//! The id that travels with a request and names it in its completion: one codec, one module.
+//!
+//! One `u64`: the serial of the queue in the upper half, the sequence of the request in the lower.
+//! Serials are unique in the process, even for a send queue and odd for a receive queue, so a
+//! completion shows whose it is by itself. The slot of a request is its sequence under the depth's
+//! mask. An id is built with one `or` and written with one store.
+
+use crate::sync::machine::{AtomicU32, Ordering};
+
+/// A queue's part of the id, already in the upper half.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Serial(u32);
+
+impl Serial {
+    /// A serial that no other queue of this process has, for a send queue.
+    pub(crate) fn send() -> Self {
+        Self(next() << 1)
+    }
+
+    /// The same for a receive queue.
+    pub(crate) fn recv() -> Self {
+        Self((next() << 1) | 1)
+    }
+
+    /// The id of the request with this sequence.
+    #[inline(always)]
+    pub(crate) const fn id(self, sequence: u32) -> u64 {
+        ((self.0 as u64) << 32) | sequence as u64
+    }
+
+    /// The number.
+    #[inline(always)]
+    pub(crate) const fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The sequence in `id` when the id is of this queue.
+    #[inline(always)]
+    pub(crate) const fn sequence_of(self, id: u64) -> Option<u32> {
+        if (id >> 32) as u32 == self.0 { Some(id as u32) } else { None }
+    }
+}
+
+fn next() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    // Relaxed: only uniqueness matters. It wraps after 2^31 queues; by then no completion of the
+    // first one can still be in a completion queue, which was drained many times since.
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Which half of a queue pair an id belongs to.
+#[inline(always)]
+pub(crate) const fn is_recv(id: u64) -> bool {
+    id & (1 << 32) != 0
+}
+
+/// The serial's number in an id.
+#[inline(always)]
+pub(crate) const fn serial_of(id: u64) -> u32 {
+    (id >> 32) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_packed_comes_out_again() {
+        let (send, recv) = (Serial::send(), Serial::recv());
+        assert_ne!(send, recv);
+        for sequence in [0, 1, u32::MAX - 3, u32::MAX] {
+            assert_eq!(send.sequence_of(send.id(sequence)), Some(sequence));
+            assert_eq!(recv.sequence_of(send.id(sequence)), None);
+            assert!(!is_recv(send.id(sequence)) && is_recv(recv.id(sequence)));
+            assert_eq!(serial_of(recv.id(sequence)), recv.number());
+        }
+    }
+}

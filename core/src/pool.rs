@@ -1,0 +1,371 @@
+//! Fixed blocks, carved out of one region.
+//!
+//! The thread that owns the pool allocates. A [`Block`] goes back when it is dropped, on any thread,
+//! without a lock: dropped blocks are pushed on one list, and the owner takes that list whole when
+//! its own is empty. So a block that is freed on another thread is allocated again on the owner's.
+//!
+//! Invariant: every header is on the owner's list, on the returned list, or is one live block;
+//! `len ≤ capacity`, and the memory of a live block is used by its holder and the device only.
+
+use core::fmt;
+use core::ops::{Deref, DerefMut};
+use core::ptr::{self, NonNull};
+
+use crate::context::{RecvBuffers, SendBuffers, SliceList};
+use crate::region::{OutOfRegion, Region, Slice};
+use crate::sync::{AtomicPtr, Cell, Ordering, const_unless_loom};
+
+/// What a block is behind its pointer. Pools are made over an array of these.
+pub struct BlockHeader {
+    next: Cell<*mut Self>,
+    body: Body,
+}
+
+/// Written when the pool is made; `len` by who holds the block.
+struct Body {
+    /// The whole block; `None` until a pool uses the header.
+    slice: Option<Slice>,
+    root: *const PoolRoot,
+    len: u32,
+}
+
+// SAFETY: a header is reached by the pool that owns it or by the one block that it is.
+unsafe impl Send for BlockHeader {}
+
+impl BlockHeader {
+    const_unless_loom! {
+        /// A header that no pool uses yet.
+        pub fn new() -> Self {
+            Self {
+                next: Cell::new(ptr::null_mut()),
+                body: Body { slice: None, root: ptr::null(), len: 0 },
+            }
+        }
+    }
+}
+
+impl Default for BlockHeader {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for BlockHeader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockHeader").finish_non_exhaustive()
+    }
+}
+
+/// Where dropped blocks go. One a pool, at a place that lives for ever.
+pub struct PoolRoot {
+    returned: AtomicPtr<BlockHeader>,
+}
+
+impl PoolRoot {
+    const_unless_loom! {
+        /// A root without blocks.
+        pub fn new() -> Self {
+            Self { returned: AtomicPtr::new(ptr::null_mut()) }
+        }
+    }
+
+    fn give_back(&self, header: NonNull<BlockHeader>) {
+        // Relaxed: the head is only compared and linked to, never followed here.
+        let mut head = self.returned.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: the block is being dropped, so this thread alone reaches its header.
+            unsafe { header.as_ref() }.next.with_mut(|next| unsafe { *next = head });
+            // Release, pairs with the acquire swap in `Pool::allocate`: the link and the block's
+            // bytes are visible to who takes the list.
+            match self.returned.compare_exchange_weak(
+                head,
+                header.as_ptr(),
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+}
+
+impl Default for PoolRoot {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for PoolRoot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PoolRoot").finish_non_exhaustive()
+    }
+}
+
+/// Blocks of one size. Moves between threads; one thread at a time allocates.
+///
+/// A dropped pool leaks its blocks' memory, because blocks may be out; [`Pool::close`] gives it back.
+#[derive(Debug)]
+pub struct Pool {
+    free: *mut BlockHeader,
+    root: &'static PoolRoot,
+    headers: NonNull<[BlockHeader]>,
+    region: Region,
+}
+
+// SAFETY: the free list is reached by the owner of the pool only, and the rest is shared by atomics.
+unsafe impl Send for Pool {}
+
+impl Pool {
+    /// A pool of as many blocks as there are headers, each of `block_len` bytes, carved out of
+    /// `region`. The bytes of the region must have been initialised, by zeros for example.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError`] when the region is too short; it comes back in the error.
+    pub fn new(
+        root: &'static mut PoolRoot,
+        headers: &'static mut [BlockHeader],
+        region: Region,
+        block_len: usize,
+    ) -> Result<Self, PoolError> {
+        let root = &*root;
+        let mut free = ptr::null_mut();
+        let all = NonNull::from(headers);
+        let first = all.cast::<BlockHeader>();
+        for index in (0..all.len()).rev() {
+            let slice = match index.checked_mul(block_len) {
+                Some(offset) => region.slice(offset, block_len),
+                None => region.slice(usize::MAX, block_len),
+            };
+            let slice = match slice {
+                Ok(slice) => slice,
+                Err(cause) => return Err(PoolError { region, cause }),
+            };
+            // SAFETY: `index` is inside the slice of headers, which nobody else has.
+            let header = unsafe { first.add(index) };
+            let body = Body { slice: Some(slice), root, len: slice.len() };
+            // SAFETY: as above.
+            unsafe { (*header.as_ptr()).body = body };
+            // SAFETY: as above.
+            unsafe { header.as_ref() }.next.with_mut(|next| unsafe { *next = free });
+            free = header.as_ptr();
+        }
+        Ok(Self { free, root, headers: all, region })
+    }
+
+    /// A free block, or `None` when all are out. Its bytes are what the last holder left.
+    #[inline(always)]
+    pub fn allocate(&mut self) -> Option<Block> {
+        if self.free.is_null() {
+            // Acquire, pairs with the release in `PoolRoot::give_back`.
+            self.free = self.root.returned.swap(ptr::null_mut(), Ordering::Acquire);
+        }
+        let header = NonNull::new(self.free)?;
+        // SAFETY: a header on the free list is reached by the pool alone.
+        self.free = unsafe { header.as_ref() }.next.with(|next| unsafe { *next });
+        Some(Block(header))
+    }
+
+    /// The region behind the blocks.
+    pub const fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// How many blocks there are, out or not.
+    pub const fn capacity(&self) -> usize {
+        self.headers.len()
+    }
+
+    /// Gives the storage back.
+    ///
+    /// # Errors
+    ///
+    /// [`StillOut`] with the pool, when blocks are out.
+    pub fn close(
+        mut self,
+    ) -> Result<(&'static PoolRoot, &'static mut [BlockHeader], Region), StillOut> {
+        let mut blocks = 0;
+        let mut list = ptr::null_mut();
+        while let Some(block) = self.allocate() {
+            let header = block.into_header();
+            // SAFETY: the block was just allocated, so nobody else reaches its header.
+            unsafe { header.as_ref() }.next.with_mut(|next| unsafe { *next = list });
+            list = header.as_ptr();
+            blocks += 1;
+        }
+        self.free = list;
+        let out = self.headers.len() - blocks;
+        if out > 0 {
+            return Err(StillOut { pool: self, out });
+        }
+        // SAFETY: they were borrowed for ever by `new`, and every header is on the free list, so
+        // no block refers to them.
+        let headers = unsafe { self.headers.as_mut() };
+        Ok((self.root, headers, self.region))
+    }
+}
+
+/// The region of a pool is too short for its blocks.
+#[derive(Debug)]
+pub struct PoolError {
+    /// The region that went in.
+    pub region: Region,
+    /// The block that does not fit.
+    pub cause: OutOfRegion,
+}
+
+impl fmt::Display for PoolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the pool's blocks do not fit: {}", self.cause)
+    }
+}
+
+impl core::error::Error for PoolError {}
+
+/// A pool cannot be closed while blocks are out.
+#[derive(Debug)]
+pub struct StillOut {
+    /// The pool, as it was.
+    pub pool: Pool,
+    /// How many blocks are out.
+    pub out: usize,
+}
+
+impl fmt::Display for StillOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} blocks of the pool are still out", self.out)
+    }
+}
+
+impl core::error::Error for StillOut {}
+
+/// A block of registered memory, and the right to use it. One pointer wide.
+///
+/// It derefs to its message, the first [`Block::len`] bytes; a fresh one is as long as it can be. A
+/// SEND or WRITE sends the message; a receive or READ may fill the whole block.
+pub struct Block(NonNull<BlockHeader>);
+
+// SAFETY: a block is the exclusive owner of its memory and of its header's body; the way back to the
+// pool is atomic.
+unsafe impl Send for Block {}
+// SAFETY: a shared block gives out `&[u8]` only.
+unsafe impl Sync for Block {}
+
+impl Block {
+    #[inline(always)]
+    fn body(&self) -> &Body {
+        // SAFETY: the header lives for ever, and while the block lives its body is the block's.
+        unsafe { &(*self.0.as_ptr()).body }
+    }
+
+    /// The whole block.
+    #[inline(always)]
+    fn slice(&self) -> Slice {
+        // SAFETY: a header becomes a block through a pool only, which has set its slice.
+        unsafe { self.body().slice.unwrap_unchecked() }
+    }
+
+    /// Bytes in the message.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.body().len as usize
+    }
+
+    /// Whether the message is empty.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.body().len == 0
+    }
+
+    /// Bytes that the message may have.
+    #[inline(always)]
+    pub fn capacity(&self) -> usize {
+        self.slice().len() as usize
+    }
+
+    /// Sets the length of the message. The bytes stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfRegion`] when `len` is more than the capacity; nothing has changed then.
+    #[inline(always)]
+    pub fn set_len(&mut self, len: usize) -> Result<(), OutOfRegion> {
+        let capacity = self.slice().len();
+        match u32::try_from(len) {
+            Ok(short) if short <= capacity => {
+                // SAFETY: the block is borrowed exclusively, and with it the body.
+                unsafe { (*self.0.as_ptr()).body.len = short };
+                Ok(())
+            }
+            _ => Err(OutOfRegion { offset: 0, len: len as u64, region_len: capacity.into() }),
+        }
+    }
+
+    fn into_header(self) -> NonNull<BlockHeader> {
+        core::mem::ManuallyDrop::new(self).0
+    }
+}
+
+impl Deref for Block {
+    type Target = [u8];
+
+    #[inline(always)]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the memory is the block's, initialised, and at least `len` bytes long; the
+        // region is never seen by a peer.
+        unsafe { core::slice::from_raw_parts(self.slice().addr().as_ptr(), self.len()) }
+    }
+}
+
+impl DerefMut for Block {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `deref`, and the block is borrowed exclusively.
+        unsafe { core::slice::from_raw_parts_mut(self.slice().addr().as_ptr(), self.len()) }
+    }
+}
+
+impl AsRef<[u8]> for Block {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Drop for Block {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let root = self.body().root;
+        // SAFETY: the pool's root lives for ever.
+        unsafe { &*root }.give_back(self.0);
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Block")
+            .field("len", &self.len())
+            .field("capacity", &self.capacity())
+            .finish()
+    }
+}
+
+// SAFETY: the memory belongs to the block until it is dropped, and lives for ever if it is not.
+unsafe impl SendBuffers for Block {
+    #[inline(always)]
+    fn gather(&self, list: &mut SliceList<'_>) {
+        let whole = self.slice();
+        list.push(Slice { length: self.body().len, ..whole });
+    }
+}
+
+// SAFETY: as above; the whole block may be written, whatever the message's length is.
+unsafe impl RecvBuffers for Block {
+    #[inline(always)]
+    fn scatter(&self, list: &mut SliceList<'_>) {
+        list.push(self.slice());
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

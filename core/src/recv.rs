@@ -1,0 +1,633 @@
+//! The receive queue: reserve, push, submit, retire, take.
+//!
+//! One thread owns a queue and its port. The storage of the slots is borrowed, so the caller places
+//! it: a `static`, a `Box`, a huge page. The twin is [`crate::SendQueue`]; receives may be posted as
+//! soon as the queue pair exists, and each has a completion of its own.
+//!
+//! Invariants, in wrapping arithmetic of sequences:
+//!
+//! * `taken ≤ ended ≤ head`, and `head - taken ≤ depth ≤ N`: slots in `taken..head` hold a context;
+//!   those in `ended..head` are posted, those in `taken..ended` wait to be taken.
+//! * A slot's context moves out by `take`, by a refused push, or by the end of an unsubmitted chain;
+//!   nowhere else.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::mem::{ManuallyDrop, MaybeUninit};
+use core::ptr::{self, NonNull};
+
+use crate::abi::{RecvWr, Sge, WcStatus};
+use crate::completion::{Completion, Ended, Failure, Foreign, Operation, Outcome, Success};
+use crate::context::{RecvBuffers, SliceList};
+use crate::id::Serial;
+use crate::leak;
+use crate::port::RecvPort;
+use crate::refusal::{self, Cause, ConfigError, PushError, Rejected, ReserveError, SubmitError};
+use crate::region::{Domain, Tag};
+use crate::slot::End;
+use crate::staging::RecvLink;
+
+/// The numbers of a receive queue: what was granted by the device.
+#[derive(Clone, Copy, Debug)]
+pub struct RecvConfig {
+    domain: Domain,
+    depth: u32,
+    max_sges: u8,
+}
+
+impl RecvConfig {
+    /// A queue of a queue pair in `domain`, as deep as its storage.
+    pub const fn new(domain: Domain) -> Self {
+        Self { domain, depth: u32::MAX, max_sges: u8::MAX }
+    }
+
+    /// How many receives may be posted: the least of what was asked for and what was granted.
+    /// The storage is a bound as well.
+    #[must_use]
+    pub const fn depth(mut self, requests: u32) -> Self {
+        self.depth = requests;
+        self
+    }
+
+    /// Pieces of a receive (`max_recv_sge` as granted).
+    #[must_use]
+    pub const fn max_sges(mut self, most: u8) -> Self {
+        self.max_sges = most;
+        self
+    }
+}
+
+/// Storage for the posted receives of one queue: `N` slots, a power of two.
+///
+/// A queue borrows it for its whole life and gives it back by [`RecvQueue::into_storage`].
+pub struct RecvSlots<C, const N: usize>([RecvSlot<C>; N]);
+
+struct RecvSlot<C> {
+    arrival: Arrival,
+    context: MaybeUninit<C>,
+}
+
+/// What the completion said, kept until the context is taken.
+#[derive(Clone, Copy)]
+struct Arrival {
+    /// Bytes; the device's status when it failed.
+    len: u32,
+    /// Immediate or key; the maker's code when it failed.
+    imm_data: u32,
+    src_qp: u32,
+    flags: u16,
+    /// Fits: the codes of arrivals are 128 and 129.
+    opcode: u8,
+    end: End,
+}
+
+impl Arrival {
+    const EMPTY: Self =
+        Self { len: 0, imm_data: 0, src_qp: 0, flags: 0, opcode: 0, end: End::Done };
+}
+
+impl<C, const N: usize> RecvSlots<C, N> {
+    const DEPTH_OK: () =
+        assert!(N.is_power_of_two() && N <= 32768, "the depth is a power of two up to 32,768");
+
+    /// Empty slots.
+    pub const fn new() -> Self {
+        const { Self::DEPTH_OK }
+        Self([const { RecvSlot { arrival: Arrival::EMPTY, context: MaybeUninit::uninit() } }; N])
+    }
+}
+
+impl<C, const N: usize> Default for RecvSlots<C, N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<C, const N: usize> fmt::Debug for RecvSlots<C, N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecvSlots").field("depth", &N).finish_non_exhaustive()
+    }
+}
+
+/// What the hot path touches: one cache line with a port of 16 bytes.
+#[repr(C, align(64))]
+struct Hot<P, C> {
+    port: P,
+    slots: NonNull<RecvSlot<C>>,
+    head: u32,
+    taken: u32,
+    ended: u32,
+    /// The usable depth; 0 once closed.
+    limit: u32,
+    serial: Serial,
+    domain: Domain,
+    max_sges: u8,
+}
+
+#[cfg(target_pointer_width = "64")]
+static_assertions::const_assert_eq!(size_of::<Hot<[usize; 2], u64>>(), 64);
+
+/// What only set-up and failures touch.
+#[derive(Debug)]
+struct Cold {
+    depth: u32,
+    closed: Option<Cause>,
+}
+
+/// A receive queue: its port, and the contexts of the posted receives.
+///
+/// A dropped queue drops the contexts of receives that have ended; those still posted are leaked and
+/// counted ([`crate::leaked_contexts`]), because a device may still use their memory.
+#[doc(alias = "ibv_qp")]
+pub struct RecvQueue<'s, P, C, const N: usize> {
+    hot: Hot<P, C>,
+    cold: Cold,
+    storage: PhantomData<&'s mut RecvSlots<C, N>>,
+}
+
+// SAFETY: the queue is the exclusive borrower of its slots; contexts and port move with it.
+unsafe impl<P: Send, C: Send, const N: usize> Send for RecvQueue<'_, P, C, N> {}
+
+impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
+    const MASK: u32 = (N as u32).wrapping_sub(1);
+
+    /// A queue over `slots` that posts through `port`.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] when the device granted no depth.
+    pub fn new(
+        port: P,
+        slots: &'s mut RecvSlots<C, N>,
+        config: RecvConfig,
+    ) -> Result<Self, ConfigError> {
+        let depth = config.depth.min(N as u32);
+        if depth == 0 {
+            return Err(ConfigError::NoDepth);
+        }
+        let hot = Hot {
+            port,
+            slots: NonNull::from(slots).cast(),
+            head: 0,
+            taken: 0,
+            ended: 0,
+            limit: depth,
+            serial: Serial::recv(),
+            domain: config.domain,
+            max_sges: config.max_sges,
+        };
+        Ok(Self { hot, cold: Cold { depth, closed: None }, storage: PhantomData })
+    }
+
+    /// Starts a chain of up to `n` receives: checks the room for all of them at once.
+    ///
+    /// # Errors
+    ///
+    /// [`ReserveError`]; nothing has changed then.
+    #[inline(always)]
+    pub fn reserve<'q, const CHAIN: usize, const SGES: usize>(
+        &'q mut self,
+        staging: &'q mut RecvLink<'_, CHAIN, SGES>,
+        n: usize,
+    ) -> Result<RecvChain<'q, 's, P, C, N, CHAIN, SGES>, ReserveError> {
+        let in_flight = self.hot.head.wrapping_sub(self.hot.taken);
+        let free = self.hot.limit.saturating_sub(in_flight) as usize;
+        if n > free || n > CHAIN {
+            return Err(self.no_room(n, CHAIN));
+        }
+        Ok(RecvChain {
+            next: (CHAIN - n) as u32,
+            sequence: self.hot.head,
+            staging: staging.reborrow(),
+            queue: self,
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn no_room(&self, n: usize, staging: usize) -> ReserveError {
+        let asked = u32::try_from(n).unwrap_or(u32::MAX);
+        let max = staging as u32;
+        if let Some(cause) = self.cold.closed {
+            ReserveError::Closed(cause)
+        } else if asked > max {
+            ReserveError::ChainTooLong { asked, max }
+        } else {
+            ReserveError::Full { asked, free: self.free() }
+        }
+    }
+
+    /// Marks the receive that `completion` ends. Says how many: one.
+    ///
+    /// # Errors
+    ///
+    /// [`Foreign`] with the completion when it is not of this queue, or not of the oldest receive;
+    /// nothing has changed then.
+    #[inline(always)]
+    pub fn retire(&mut self, completion: Completion) -> Result<u32, Foreign> {
+        let Some(sequence) = self.hot.serial.sequence_of(completion.raw().wr_id) else {
+            return Err(Foreign(completion));
+        };
+        if sequence != self.hot.ended || sequence == self.hot.head {
+            return Err(Foreign(completion));
+        }
+        let wc = completion.raw();
+        let slot = self.slot(sequence);
+        let arrival = Arrival {
+            len: wc.byte_len,
+            imm_data: wc.imm_data,
+            src_qp: wc.src_qp,
+            flags: wc.wc_flags as u16,
+            opcode: wc.opcode as u8,
+            end: End::Done,
+        };
+        // SAFETY: `sequence` is posted, so its slot is initialised.
+        unsafe { (*slot).arrival = arrival };
+        if !completion.is_success() {
+            self.mark_failed(sequence, wc.status, wc.vendor_err);
+        }
+        self.hot.ended = sequence.wrapping_add(1);
+        Ok(1)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn mark_failed(&mut self, sequence: u32, status: u32, vendor: u32) {
+        let status = WcStatus::from_raw(status);
+        // SAFETY: `sequence` is posted, so its slot is initialised.
+        let arrival = unsafe { &mut (*self.slot(sequence)).arrival };
+        if status == WcStatus::Flushed {
+            arrival.end = End::Flushed;
+            self.shut(Cause::Flushed);
+        } else {
+            arrival.end = End::Failed;
+            (arrival.len, arrival.imm_data) = (status.to_raw(), vendor);
+            self.shut(Cause::Failed(Failure { operation: Operation::Recv, status, vendor }));
+        }
+    }
+
+    /// Takes the oldest receive that has ended.
+    #[inline(always)]
+    pub fn take(&mut self) -> Option<Ended<C>> {
+        let sequence = self.hot.taken;
+        if sequence == self.hot.ended {
+            return None;
+        }
+        let slot = self.slot(sequence);
+        // SAFETY: `taken != ended`, so this slot holds an initialised context, which moves out here
+        // and nowhere else, because `taken` passes it.
+        let (arrival, context) = unsafe { ((*slot).arrival, (*slot).context.assume_init_read()) };
+        self.hot.taken = sequence.wrapping_add(1);
+        let outcome = match arrival.end {
+            End::Done => Outcome::Done(Success {
+                operation: Operation::Recv,
+                len: arrival.len,
+                flags: arrival.flags.into(),
+                imm_data: arrival.imm_data,
+                src_qp: arrival.src_qp,
+                opcode: arrival.opcode.into(),
+            }),
+            End::Failed => Outcome::Failed(Failure {
+                operation: Operation::Recv,
+                status: WcStatus::from_raw(arrival.len),
+                vendor: arrival.imm_data,
+            }),
+            End::Flushed => Outcome::Flushed,
+            End::Abandoned => Outcome::Abandoned,
+        };
+        Some(Ended { outcome, context })
+    }
+
+    /// Refuses all posts from now on. What is posted stays so until its completions come.
+    pub fn close(&mut self) {
+        self.shut(Cause::ByOwner);
+    }
+
+    fn shut(&mut self, cause: Cause) {
+        self.hot.limit = 0;
+        // A failure says more than the flush or the close that came with it.
+        let keep = matches!(self.cold.closed, Some(Cause::Failed(_) | Cause::Unknown { .. }));
+        if !keep {
+            self.cold.closed = Some(cause);
+        }
+    }
+
+    /// Ends everything that is posted as [`Outcome::Abandoned`], to be taken.
+    ///
+    /// # Safety
+    ///
+    /// The queue pair is destroyed, both halves, so no device uses the buffers any more
+    /// (`ibv_destroy_qp(3)`), and no completion of it will be retired here.
+    pub unsafe fn abandon(&mut self) {
+        while self.hot.ended != self.hot.head {
+            // SAFETY: in `ended..head`, so the slot is initialised.
+            unsafe { (*self.slot(self.hot.ended)).arrival.end = End::Abandoned };
+            self.hot.ended = self.hot.ended.wrapping_add(1);
+        }
+        self.shut(Cause::Gone);
+    }
+
+    /// Gives port and storage back, when every context has been taken.
+    ///
+    /// # Errors
+    ///
+    /// The queue, when a receive is posted or waits to be taken.
+    pub fn into_storage(self) -> Result<(P, &'s mut RecvSlots<C, N>), Self> {
+        if self.hot.head != self.hot.taken {
+            return Err(self);
+        }
+        let queue = ManuallyDrop::new(self);
+        // SAFETY: the queue is not used or dropped again, so the port moves out once.
+        let port = unsafe { ptr::read(&queue.hot.port) };
+        // SAFETY: the storage was borrowed for `'s` by `new`, and no slot holds a context.
+        let slots = unsafe { queue.hot.slots.cast().as_mut() };
+        Ok((port, slots))
+    }
+
+    #[inline(always)]
+    fn slot(&self, sequence: u32) -> *mut RecvSlot<C> {
+        // SAFETY: the mask keeps the index below N.
+        unsafe { self.hot.slots.as_ptr().add((sequence & Self::MASK) as usize) }
+    }
+}
+
+impl<P, C, const N: usize> RecvQueue<'_, P, C, N> {
+    #[cold]
+    #[inline(never)]
+    fn refusal(&self, given: u32, max: u32, total: u64, wrong: Tag) -> PushError {
+        refusal::of_buffers(self.hot.domain, given, max, total, u64::MAX, true, wrong)
+    }
+
+    /// Receives that the device still has.
+    pub const fn in_flight(&self) -> u32 {
+        self.hot.head.wrapping_sub(self.hot.ended)
+    }
+
+    /// Receives that have ended and wait to be taken.
+    pub const fn ended(&self) -> u32 {
+        self.hot.ended.wrapping_sub(self.hot.taken)
+    }
+
+    /// Receives that may be posted now.
+    pub const fn free(&self) -> u32 {
+        self.hot.limit.saturating_sub(self.hot.head.wrapping_sub(self.hot.taken))
+    }
+
+    /// Receives that may be posted at a time.
+    pub const fn depth(&self) -> u32 {
+        self.cold.depth
+    }
+
+    /// Why posts are refused, if they are.
+    pub const fn closed(&self) -> Option<Cause> {
+        self.cold.closed
+    }
+
+    /// What identifies this queue in its completions, unique in the process.
+    pub const fn serial(&self) -> u32 {
+        self.hot.serial.number()
+    }
+
+    /// The port.
+    pub const fn port(&self) -> &P {
+        &self.hot.port
+    }
+}
+
+impl<P, C, const N: usize> Drop for RecvQueue<'_, P, C, N> {
+    fn drop(&mut self) {
+        leak::count(self.in_flight());
+        let mask = (N as u32).wrapping_sub(1);
+        while self.hot.taken != self.hot.ended {
+            let index = (self.hot.taken & mask) as usize;
+            self.hot.taken = self.hot.taken.wrapping_add(1);
+            // SAFETY: `taken != ended` before the step, so the slot held a context; it is dropped
+            // once, because `taken` has passed it.
+            unsafe { (*self.hot.slots.as_ptr().add(index)).context.assume_init_drop() };
+        }
+    }
+}
+
+impl<P, C, const N: usize> fmt::Debug for RecvQueue<'_, P, C, N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecvQueue")
+            .field("in_flight", &self.in_flight())
+            .field("ended", &self.ended())
+            .field("free", &self.free())
+            .field("cold", &self.cold)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Receives that are being built, to be posted together. Dropped, it drops their contexts and nothing
+/// was posted.
+#[must_use = "a chain does nothing until it is submitted"]
+pub struct RecvChain<'q, 's, P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
+{
+    queue: &'q mut RecvQueue<'s, P, C, N>,
+    staging: RecvLink<'q, CHAIN, SGES>,
+    /// The entry of the next receive; the first one is `next - len`.
+    next: u32,
+    /// The sequence of the next receive; the first one is the queue's head.
+    sequence: u32,
+}
+
+impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
+    RecvChain<'_, '_, P, C, N, CHAIN, SGES>
+{
+    /// Adds a receive into the buffers that `context` owns. None is fine: an empty message, or a
+    /// WRITE with immediate, needs no memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected`] with the context; the chain is as it was.
+    #[doc(alias = "rdma_post_recv")]
+    #[doc(alias = "rdma_post_recvv")]
+    #[inline(always)]
+    pub fn push(&mut self, context: C) -> Result<(), Rejected<C>>
+    where
+        C: RecvBuffers,
+    {
+        if self.next == CHAIN as u32 {
+            return Err(Rejected { context, error: PushError::ChainFull });
+        }
+        let slot = self.queue.slot(self.sequence);
+        // SAFETY: `reserve` found this slot free, so nothing is overwritten that needs a drop.
+        let context = unsafe { (*slot).context.write(context) };
+        let row = self.staging.row(self.next as usize);
+        // SAFETY: the row has SGES entries and is borrowed by the chain.
+        let mut list =
+            unsafe { SliceList::new(row, SGES as u32, Tag::sink(self.queue.hot.domain)) };
+        context.scatter(&mut list);
+        let (count, most) = (list.count(), u32::from(self.queue.hot.max_sges));
+        if count > most || count > SGES as u32 || list.is_faulty() {
+            let max = most.min(SGES as u32);
+            let error = self.queue.refusal(count, max, list.total(), list.wrong());
+            // SAFETY: written above, and the slot stays free.
+            let context = unsafe { (*slot).context.assume_init_read() };
+            return Err(Rejected { context, error });
+        }
+        self.stage(count);
+        Ok(())
+    }
+
+    /// Adds a receive made of pieces by hand, as C does. The context need not own anything.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected`] with the context; the chain is as it was. Domain and rights are not checked.
+    ///
+    /// # Safety
+    ///
+    /// The memory that `sges` names is registered with their keys, writable by the device, and stays
+    /// valid, registered and untouched until the context has been taken (`ibv_post_recv(3)`).
+    #[inline(always)]
+    pub unsafe fn push_raw(&mut self, sges: &[Sge], context: C) -> Result<(), Rejected<C>> {
+        let count = sges.len();
+        let most = u32::from(self.queue.hot.max_sges).min(SGES as u32);
+        let error = if self.next == CHAIN as u32 {
+            PushError::ChainFull
+        } else if count > most as usize {
+            PushError::TooManySges { given: u32::try_from(count).unwrap_or(u32::MAX), max: most }
+        } else {
+            let slot = self.queue.slot(self.sequence);
+            // SAFETY: `reserve` found this slot free, so nothing is overwritten that needs a drop.
+            unsafe { (*slot).context.write(context) };
+            let row = self.staging.row(self.next as usize);
+            for (index, sge) in sges.iter().enumerate() {
+                // SAFETY: at most SGES pieces, as checked above; the row is borrowed by the chain.
+                unsafe { row.add(index).write(*sge) };
+            }
+            self.stage(count as u32);
+            return Ok(());
+        };
+        Err(Rejected { context, error })
+    }
+
+    /// Writes the whole request, so that no field of an earlier one is left.
+    #[inline(always)]
+    fn stage(&mut self, count: u32) {
+        // SAFETY: the entry is one of the chain's, which borrows the arrays.
+        let request = unsafe { &mut *self.staging.request(self.next as usize) };
+        request.wr_id = self.queue.hot.serial.id(self.sequence);
+        request.num_sge = count as i32;
+        self.next = self.next.wrapping_add(1);
+        self.sequence = self.sequence.wrapping_add(1);
+    }
+
+    /// Receives in the chain.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.sequence.wrapping_sub(self.queue.hot.head) as usize
+    }
+
+    /// Whether no receive is in the chain.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.sequence == self.queue.hot.head
+    }
+
+    /// Posts the chain with one call to the device, which rings one doorbell. Says how many receives
+    /// were posted; an empty chain is 0 and no call.
+    ///
+    /// # Errors
+    ///
+    /// [`SubmitError`] when the device does not take the whole chain.
+    #[inline(always)]
+    pub fn submit(mut self) -> Result<u32, SubmitError<Self>> {
+        let len = self.sequence.wrapping_sub(self.queue.hot.head);
+        if len == 0 {
+            return Ok(0);
+        }
+        let first = self.next.wrapping_sub(len);
+        if self.next != CHAIN as u32 {
+            self.cut();
+        }
+        // From here on everything is in flight, so that a port that panics loses nothing.
+        let mut this = ManuallyDrop::new(self);
+        this.queue.hot.head = this.sequence;
+        let request = this.staging.request(first as usize);
+        let mut bad = ptr::null_mut();
+        // SAFETY: `first..next` are valid requests, linked, with a null behind the last; the memory
+        // they name is owned by contexts in their slots, which stay there until a completion.
+        let code = unsafe { this.queue.hot.port.post_recv(request, &mut bad) };
+        if this.next != CHAIN as u32 {
+            this.mend();
+        }
+        if code == 0 {
+            return Ok(len);
+        }
+        Err(ManuallyDrop::into_inner(this).not_taken(len, code, bad))
+    }
+
+    /// Ends a chain that is shorter than reserved at its last request.
+    #[cold]
+    #[inline(never)]
+    fn cut(&mut self) {
+        // SAFETY: the chain is not empty, so `next - 1` is one of its entries.
+        unsafe {
+            (*self.staging.request(self.next.wrapping_sub(1) as usize)).next = ptr::null_mut();
+        }
+    }
+
+    /// Links the entry again that `cut` ended.
+    #[cold]
+    #[inline(never)]
+    fn mend(&mut self) {
+        let next = self.staging.request(self.next as usize);
+        // SAFETY: as for `cut`; and `next` is below CHAIN, or there would have been nothing to cut.
+        unsafe { (*self.staging.request(self.next.wrapping_sub(1) as usize)).next = next };
+    }
+
+    /// Puts the head back to what was taken. On the way in all of it counts as posted.
+    #[cold]
+    #[inline(never)]
+    fn not_taken(mut self, len: u32, code: i32, bad: *mut RecvWr) -> SubmitError<Self> {
+        let first = self.next.wrapping_sub(len);
+        let accepted = (0..len)
+            .find(|at| ptr::eq(self.staging.request(first.wrapping_add(*at) as usize), bad));
+        let Some(accepted) = accepted else {
+            // No word, or a word that is none: nothing comes back before its completion.
+            self.queue.shut(Cause::Unknown { code });
+            self.sequence = self.queue.hot.head;
+            return SubmitError::Unknown { code };
+        };
+        let start = self.sequence.wrapping_sub(len);
+        self.queue.hot.head = start.wrapping_add(accepted);
+        SubmitError::Partial { accepted, code, rest: self }
+    }
+
+    /// Takes the chain apart: hands each context to `each`, the first receive's first. Nothing was
+    /// posted.
+    pub fn into_contexts(self, mut each: impl FnMut(C)) {
+        let this = ManuallyDrop::new(self);
+        let mut sequence = this.queue.hot.head;
+        while sequence != this.sequence {
+            // SAFETY: slots in `head..sequence` hold the chain's contexts; each moves out once,
+            // because the chain is not dropped and the queue's head stays.
+            let context = unsafe { (*this.queue.slot(sequence)).context.assume_init_read() };
+            sequence = sequence.wrapping_add(1);
+            each(context);
+        }
+    }
+}
+
+impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize> Drop
+    for RecvChain<'_, '_, P, C, N, CHAIN, SGES>
+{
+    fn drop(&mut self) {
+        while self.sequence != self.queue.hot.head {
+            self.sequence = self.sequence.wrapping_sub(1);
+            // SAFETY: as in `into_contexts`; `sequence` has passed the slot.
+            unsafe { (*self.queue.slot(self.sequence)).context.assume_init_drop() };
+        }
+    }
+}
+
+impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize> fmt::Debug
+    for RecvChain<'_, '_, P, C, N, CHAIN, SGES>
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecvChain").field("len", &self.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,896 @@
+//! The send queue: reserve, push, submit, retire, take.
+//!
+//! One thread owns a queue and its port. The storage of the slots is borrowed, so the caller places
+//! it: a `static`, a `Box`, a huge page. The twin is [`crate::RecvQueue`].
+//!
+//! Invariants, in wrapping arithmetic of sequences:
+//!
+//! * `taken ≤ ended ≤ head`, and `head - taken ≤ depth ≤ N`: slots in `taken..head` hold a context;
+//!   those in `ended..head` are in flight, those in `taken..ended` wait to be taken.
+//! * A slot's context moves out by `take`, by a refused push, or by the end of an unsubmitted chain;
+//!   nowhere else.
+//! * The silent run behind the last signaled request is shorter than `period` whenever no chain is
+//!   open, or the next chain's first request is signaled.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::mem::{ManuallyDrop, MaybeUninit};
+use core::ptr::{self, NonNull};
+
+use crate::abi::{SendWr, Sge, WcStatus, send_flags};
+use crate::completion::{Completion, Ended, Failure, Foreign, Outcome, Success};
+use crate::context::SliceList;
+use crate::id::Serial;
+use crate::leak;
+use crate::op;
+use crate::port::SendPort;
+use crate::refusal::{self, Cause, ConfigError, PushError, Rejected, ReserveError, SubmitError};
+use crate::region::{Domain, Tag};
+use crate::slot::{End, Meta};
+use crate::staging::SendLink;
+
+/// The numbers of a send queue: what was granted by the device, and how the queue shall behave.
+#[derive(Clone, Copy, Debug)]
+pub struct SendConfig {
+    domain: Domain,
+    depth: u32,
+    chain: u16,
+    period: u16,
+    max_sges: u8,
+    max_read_sges: u8,
+    max_inline: u16,
+    max_message: u32,
+    reads: u8,
+}
+
+impl SendConfig {
+    /// A queue of a queue pair in `domain`, as deep as its storage, without READs and inline data.
+    pub const fn new(domain: Domain) -> Self {
+        Self {
+            domain,
+            depth: u32::MAX,
+            chain: 0,
+            period: 0,
+            max_sges: u8::MAX,
+            max_read_sges: u8::MAX,
+            max_inline: 0,
+            max_message: 1 << 31,
+            reads: 0,
+        }
+    }
+
+    /// How many requests may be in flight: the least of what was asked for and what was granted.
+    /// The storage is a bound as well.
+    #[must_use]
+    pub const fn depth(mut self, requests: u32) -> Self {
+        self.depth = requests;
+        self
+    }
+
+    /// The longest chain; by default a quarter of the depth, and one.
+    #[must_use]
+    pub const fn chain(mut self, requests: u16) -> Self {
+        self.chain = requests;
+        self
+    }
+
+    /// A chain's last request is signaled, asked for or not, when this many in a row would be
+    /// silent; by default half of the depth.
+    #[must_use]
+    pub const fn period(mut self, requests: u16) -> Self {
+        self.period = requests;
+        self
+    }
+
+    /// Pieces of a request (`max_send_sge` as granted), and of a READ (`max_sge_rd` of the device).
+    #[must_use]
+    pub const fn max_sges(mut self, any: u8, read: u8) -> Self {
+        self.max_sges = any;
+        self.max_read_sges = if read < any { read } else { any };
+        self
+    }
+
+    /// Bytes that may travel inline (`max_inline_data` as granted).
+    #[must_use]
+    pub const fn max_inline(mut self, bytes: u16) -> Self {
+        self.max_inline = bytes;
+        self
+    }
+
+    /// The longest message in bytes (`max_msg_sz` of the port).
+    #[must_use]
+    pub const fn max_message(mut self, bytes: u32) -> Self {
+        self.max_message = bytes;
+        self
+    }
+
+    /// READs and atomics that may be outstanding, as negotiated when connecting.
+    #[must_use]
+    pub const fn reads(mut self, outstanding: u8) -> Self {
+        self.reads = outstanding;
+        self
+    }
+}
+
+/// Storage for the requests in flight of one send queue: `N` slots, a power of two.
+///
+/// A queue borrows it for its whole life and gives it back by [`SendQueue::into_storage`].
+pub struct SendSlots<C, const N: usize>([SendSlot<C>; N]);
+
+struct SendSlot<C> {
+    meta: Meta,
+    context: MaybeUninit<C>,
+}
+
+impl<C, const N: usize> SendSlots<C, N> {
+    const DEPTH_OK: () =
+        assert!(N.is_power_of_two() && N <= 32768, "the depth is a power of two up to 32,768");
+
+    /// Empty slots.
+    pub const fn new() -> Self {
+        const { Self::DEPTH_OK }
+        Self([const { SendSlot { meta: Meta::EMPTY, context: MaybeUninit::uninit() } }; N])
+    }
+}
+
+impl<C, const N: usize> Default for SendSlots<C, N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<C, const N: usize> fmt::Debug for SendSlots<C, N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendSlots").field("depth", &N).finish_non_exhaustive()
+    }
+}
+
+/// What the hot path touches: one cache line with a port of 16 bytes.
+#[repr(C, align(64))]
+struct Hot<P, C> {
+    port: P,
+    slots: NonNull<SendSlot<C>>,
+    head: u32,
+    taken: u32,
+    ended: u32,
+    /// The usable depth; 0 while not connected and once closed.
+    limit: u32,
+    serial: Serial,
+    domain: Domain,
+    max_message: u32,
+    silent: u16,
+    period: u16,
+    chain: u16,
+    max_inline: u16,
+    max_sges: u8,
+    max_read_sges: u8,
+    reads: u8,
+    max_reads: u8,
+}
+
+#[cfg(target_pointer_width = "64")]
+static_assertions::const_assert_eq!(size_of::<Hot<[usize; 2], u64>>(), 64);
+
+/// What only set-up and failures touch.
+#[derive(Debug)]
+struct Cold {
+    depth: u32,
+    closed: Option<Cause>,
+    first_failure: Option<(u32, Failure)>,
+}
+
+/// A send queue: its port, and the contexts of the requests in flight.
+///
+/// A dropped queue drops the contexts of requests that have ended; those still in flight are
+/// leaked and counted ([`crate::leaked_contexts`]), because a device may still use their memory.
+#[doc(alias = "ibv_qp")]
+pub struct SendQueue<'s, P, C, const N: usize> {
+    hot: Hot<P, C>,
+    cold: Cold,
+    storage: PhantomData<&'s mut SendSlots<C, N>>,
+}
+
+// SAFETY: the queue is the exclusive borrower of its slots; contexts and port move with it.
+unsafe impl<P: Send, C: Send, const N: usize> Send for SendQueue<'_, P, C, N> {}
+
+impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
+    const MASK: u32 = (N as u32).wrapping_sub(1);
+
+    /// A queue over `slots` that posts through `port`. Posts are refused as [`ReserveError::NotConnected`]
+    /// until [`SendQueue::open`].
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] when the numbers could wedge the queue.
+    pub fn new(
+        port: P,
+        slots: &'s mut SendSlots<C, N>,
+        config: SendConfig,
+    ) -> Result<Self, ConfigError> {
+        let depth = config.depth.min(N as u32);
+        if depth == 0 {
+            return Err(ConfigError::NoDepth);
+        }
+        // Both fit: the depth is at most 32,768.
+        let period = if config.period == 0 { (depth / 2).max(1) as u16 } else { config.period };
+        let chain = if config.chain == 0 { (depth / 4 + 1) as u16 } else { config.chain };
+        if u32::from(period) + 2 * u32::from(chain) > depth + 2 {
+            let (period, chain) = (period.into(), chain.into());
+            return Err(ConfigError::CouldWedge { period, chain, depth });
+        }
+        let hot = Hot {
+            port,
+            slots: NonNull::from(slots).cast(),
+            head: 0,
+            taken: 0,
+            ended: 0,
+            limit: 0,
+            serial: Serial::send(),
+            domain: config.domain,
+            max_message: config.max_message,
+            silent: 0,
+            period,
+            chain,
+            max_inline: config.max_inline,
+            max_sges: config.max_sges,
+            max_read_sges: config.max_read_sges,
+            reads: 0,
+            max_reads: config.reads,
+        };
+        let cold = Cold { depth, closed: None, first_failure: None };
+        Ok(Self { hot, cold, storage: PhantomData })
+    }
+
+    /// The queue pair is connected: posts are taken from now on. Does nothing once closed.
+    pub const fn open(&mut self) {
+        if self.cold.closed.is_none() {
+            self.hot.limit = self.cold.depth;
+        }
+    }
+
+    /// Sets how many READs and atomics may be outstanding, once the connection has negotiated it.
+    pub const fn set_reads(&mut self, outstanding: u8) {
+        self.hot.max_reads = outstanding;
+    }
+
+    /// Starts a chain of up to `n` requests: checks the room for all of them at once.
+    ///
+    /// # Errors
+    ///
+    /// [`ReserveError`]; nothing has changed then.
+    #[inline(always)]
+    pub fn reserve<'q, const CHAIN: usize, const SGES: usize>(
+        &'q mut self,
+        staging: &'q mut SendLink<'_, CHAIN, SGES>,
+        n: usize,
+    ) -> Result<SendChain<'q, 's, P, C, N, CHAIN, SGES>, ReserveError> {
+        let in_flight = self.hot.head.wrapping_sub(self.hot.taken);
+        let free = self.hot.limit.saturating_sub(in_flight) as usize;
+        if n > free || n > CHAIN || n > self.hot.chain as usize {
+            return Err(self.no_room(n, CHAIN));
+        }
+        let first = (CHAIN - n) as u32;
+        Ok(SendChain {
+            next: first,
+            sequence: self.hot.head,
+            silent: self.hot.silent as u32,
+            reads: 0,
+            last_read: 0,
+            staging: staging.reborrow(),
+            queue: self,
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn no_room(&self, n: usize, staging: usize) -> ReserveError {
+        let asked = u32::try_from(n).unwrap_or(u32::MAX);
+        let max = (staging as u32).min(self.hot.chain.into());
+        if let Some(cause) = self.cold.closed {
+            ReserveError::Closed(cause)
+        } else if self.hot.limit == 0 {
+            ReserveError::NotConnected
+        } else if asked > max {
+            ReserveError::ChainTooLong { asked, max }
+        } else {
+            ReserveError::Full { asked, free: self.free() }
+        }
+    }
+
+    /// Marks what `completion` ends: its request, and the silent ones before it. Says how many.
+    ///
+    /// # Errors
+    ///
+    /// [`Foreign`] with the completion when it is not of this queue or of a request in flight;
+    /// nothing has changed then.
+    #[inline(always)]
+    pub fn retire(&mut self, completion: Completion) -> Result<u32, Foreign> {
+        let Some(sequence) = self.hot.serial.sequence_of(completion.raw().wr_id) else {
+            return Err(Foreign(completion));
+        };
+        let before = sequence.wrapping_sub(self.hot.ended);
+        if before >= self.hot.head.wrapping_sub(self.hot.ended) {
+            return Err(Foreign(completion));
+        }
+        if !completion.is_success() {
+            self.mark_failed(sequence, completion.raw().status, completion.raw().vendor_err);
+        }
+        self.hot.ended = sequence.wrapping_add(1);
+        Ok(before.wrapping_add(1))
+    }
+
+    /// Everything before the first failed request was done; after it, it was flushed.
+    #[cold]
+    #[inline(never)]
+    fn mark_failed(&mut self, sequence: u32, status: u32, vendor: u32) {
+        if self.cold.first_failure.is_some() {
+            self.mark(self.hot.ended, sequence, End::Flushed);
+        }
+        let status = WcStatus::from_raw(status);
+        let slot = self.slot(sequence);
+        // SAFETY: `sequence` is in flight, so its slot is initialised.
+        let meta = unsafe { &mut (*slot).meta };
+        if status == WcStatus::Flushed {
+            meta.end = End::Flushed;
+            self.shut(Cause::Flushed);
+        } else {
+            meta.end = End::Failed;
+            meta.len = status.to_raw();
+            let failure = Failure { operation: meta.operation, status, vendor };
+            self.shut(Cause::Failed(failure));
+            self.cold.first_failure.get_or_insert((sequence, failure));
+        }
+    }
+
+    fn mark(&mut self, from: u32, to: u32, end: End) {
+        let mut sequence = from;
+        while sequence != to {
+            // SAFETY: the callers pass ranges in flight, whose slots are initialised.
+            unsafe { (*self.slot(sequence)).meta.end = end };
+            sequence = sequence.wrapping_add(1);
+        }
+    }
+
+    /// Takes the oldest request that has ended.
+    #[inline(always)]
+    pub fn take(&mut self) -> Option<Ended<C>> {
+        let sequence = self.hot.taken;
+        if sequence == self.hot.ended {
+            return None;
+        }
+        let slot = self.slot(sequence);
+        // SAFETY: `taken != ended`, so this slot holds an initialised context, which moves out here
+        // and nowhere else, because `taken` passes it.
+        let (meta, context) = unsafe { ((*slot).meta, (*slot).context.assume_init_read()) };
+        self.hot.taken = sequence.wrapping_add(1);
+        self.hot.reads = self.hot.reads.wrapping_sub(meta.credit);
+        let outcome = if meta.end == End::Done {
+            Outcome::Done(Success::sent(meta.operation, meta.len))
+        } else {
+            self.not_done(sequence, meta)
+        };
+        Some(Ended { context, outcome })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn not_done(&self, sequence: u32, meta: Meta) -> Outcome {
+        match meta.end {
+            End::Failed => Outcome::Failed(match self.cold.first_failure {
+                Some((first, failure)) if first == sequence => failure,
+                // Only the first failure's vendor code is kept.
+                _ => Failure {
+                    operation: meta.operation,
+                    status: WcStatus::from_raw(meta.len),
+                    vendor: 0,
+                },
+            }),
+            End::Abandoned => Outcome::Abandoned,
+            End::Done | End::Flushed => Outcome::Flushed,
+        }
+    }
+
+    /// Refuses all posts from now on. What is in flight stays so until its completions come.
+    pub fn close(&mut self) {
+        self.shut(Cause::ByOwner);
+    }
+
+    fn shut(&mut self, cause: Cause) {
+        self.hot.limit = 0;
+        // A failure says more than the flush or the close that came with it.
+        let keep = matches!(self.cold.closed, Some(Cause::Failed(_) | Cause::Unknown { .. }));
+        if !keep {
+            self.cold.closed = Some(cause);
+        }
+    }
+
+    /// Ends everything in flight as [`Outcome::Abandoned`], to be taken.
+    ///
+    /// # Safety
+    ///
+    /// The queue pair is destroyed, both halves, so no device uses the buffers any more
+    /// (`ibv_destroy_qp(3)`), and no completion of it will be retired here.
+    pub unsafe fn abandon(&mut self) {
+        self.mark(self.hot.ended, self.hot.head, End::Abandoned);
+        self.hot.ended = self.hot.head;
+        self.shut(Cause::Gone);
+    }
+
+    /// Gives port and storage back, when every context has been taken.
+    ///
+    /// # Errors
+    ///
+    /// The queue, when a request is in flight or waits to be taken.
+    pub fn into_storage(self) -> Result<(P, &'s mut SendSlots<C, N>), Self> {
+        if self.hot.head != self.hot.taken {
+            return Err(self);
+        }
+        let queue = ManuallyDrop::new(self);
+        // SAFETY: the queue is not used or dropped again, so the port moves out once.
+        let port = unsafe { ptr::read(&queue.hot.port) };
+        // SAFETY: the storage was borrowed for `'s` by `new`, and no slot holds a context.
+        let slots = unsafe { queue.hot.slots.cast().as_mut() };
+        Ok((port, slots))
+    }
+
+    #[inline(always)]
+    fn slot(&self, sequence: u32) -> *mut SendSlot<C> {
+        // SAFETY: the mask keeps the index below N.
+        unsafe { self.hot.slots.as_ptr().add((sequence & Self::MASK) as usize) }
+    }
+}
+
+impl<P, C, const N: usize> SendQueue<'_, P, C, N> {
+    #[cold]
+    #[inline(never)]
+    fn refusal(&self, given: u32, max: u32, total: u64, sink: bool, wrong: Tag) -> PushError {
+        let most = u64::from(self.hot.max_message);
+        refusal::of_buffers(self.hot.domain, given, max, total, most, sink, wrong)
+    }
+
+    /// Requests that the device still has.
+    pub const fn in_flight(&self) -> u32 {
+        self.hot.head.wrapping_sub(self.hot.ended)
+    }
+
+    /// Requests that have ended and wait to be taken.
+    pub const fn ended(&self) -> u32 {
+        self.hot.ended.wrapping_sub(self.hot.taken)
+    }
+
+    /// Requests that may be posted now.
+    pub const fn free(&self) -> u32 {
+        self.hot.limit.saturating_sub(self.hot.head.wrapping_sub(self.hot.taken))
+    }
+
+    /// Requests that may be in flight at a time.
+    pub const fn depth(&self) -> u32 {
+        self.cold.depth
+    }
+
+    /// READs and atomics that may be outstanding, and how many of them are.
+    pub const fn reads(&self) -> (u32, u32) {
+        (self.hot.max_reads as u32, self.hot.reads as u32)
+    }
+
+    /// Why posts are refused, if they are.
+    pub const fn closed(&self) -> Option<Cause> {
+        self.cold.closed
+    }
+
+    /// What identifies this queue in its completions, unique in the process.
+    pub const fn serial(&self) -> u32 {
+        self.hot.serial.number()
+    }
+
+    /// The port.
+    pub const fn port(&self) -> &P {
+        &self.hot.port
+    }
+}
+
+impl<P, C, const N: usize> Drop for SendQueue<'_, P, C, N> {
+    fn drop(&mut self) {
+        leak::count(self.in_flight());
+        let mask = (N as u32).wrapping_sub(1);
+        while self.hot.taken != self.hot.ended {
+            let index = (self.hot.taken & mask) as usize;
+            self.hot.taken = self.hot.taken.wrapping_add(1);
+            // SAFETY: `taken != ended` before the step, so the slot held a context; it is dropped
+            // once, because `taken` has passed it.
+            unsafe { (*self.hot.slots.as_ptr().add(index)).context.assume_init_drop() };
+        }
+    }
+}
+
+impl<P, C, const N: usize> fmt::Debug for SendQueue<'_, P, C, N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendQueue")
+            .field("in_flight", &self.in_flight())
+            .field("ended", &self.ended())
+            .field("free", &self.free())
+            .field("cold", &self.cold)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Requests that are being built, to be posted together. Dropped, it drops their contexts and nothing
+/// was posted.
+#[must_use = "a chain does nothing until it is submitted"]
+pub struct SendChain<'q, 's, P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
+{
+    queue: &'q mut SendQueue<'s, P, C, N>,
+    staging: SendLink<'q, CHAIN, SGES>,
+    /// The entry of the next request; the first one is `next - len`.
+    next: u32,
+    /// The sequence of the next request; the first one is the queue's head.
+    sequence: u32,
+    /// Silent requests since the last signaled one.
+    silent: u32,
+    reads: u32,
+    /// One more than the entry of the last READ, 0 without any.
+    last_read: u32,
+}
+
+impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
+    SendChain<'_, '_, P, C, N, CHAIN, SGES>
+{
+    /// Adds a request whose buffers `context` owns.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected`] with the context; the chain is as it was.
+    #[inline(always)]
+    pub fn push<O: op::Operation<C>>(
+        &mut self,
+        operation: O,
+        context: C,
+    ) -> Result<(), Rejected<C>> {
+        if self.next == CHAIN as u32 {
+            return Err(Rejected { context, error: PushError::ChainFull });
+        }
+        let slot = self.queue.slot(self.sequence);
+        // SAFETY: `reserve` found this slot free, so nothing is overwritten that needs a drop.
+        let context = unsafe { (*slot).context.write(context) };
+        let row = self.staging.row(self.next as usize);
+        let wanted = op::wanted::<O>(self.queue.hot.domain);
+        // SAFETY: the row has SGES entries and is borrowed by the chain.
+        let mut list = unsafe { SliceList::new(row, SGES as u32, wanted) };
+        O::names(context, &mut list);
+        let (count, total) = (list.count(), list.total());
+        let most = self.most_sges::<O>();
+        if count > most
+            || count > SGES as u32
+            || list.is_faulty()
+            || total > u64::from(self.queue.hot.max_message)
+        {
+            let max = most.min(SGES as u32);
+            let error = self.queue.refusal(count, max, total, O::SINK, list.wrong());
+            // SAFETY: written above, and the slot stays free.
+            let context = unsafe { (*slot).context.assume_init_read() };
+            return Err(Rejected { context, error });
+        }
+        let len = total as u32;
+        if let Err(error) = operation.check(total).and_then(|()| self.check_reads::<O>()) {
+            // SAFETY: written above, and the slot stays free.
+            let context = unsafe { (*slot).context.assume_init_read() };
+            return Err(Rejected { context, error });
+        }
+        self.stage(operation, slot, count, len, 0);
+        Ok(())
+    }
+
+    /// Adds a request whose payload is copied while it is posted: the bytes of `context` itself.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected`] with the context; the chain is as it was.
+    #[doc(alias = "IBV_SEND_INLINE")]
+    #[inline(always)]
+    pub fn push_inline<O: op::InlineOperation>(
+        &mut self,
+        operation: O,
+        context: C,
+    ) -> Result<(), Rejected<C>>
+    where
+        C: AsRef<[u8]>,
+    {
+        if self.next == CHAIN as u32 {
+            return Err(Rejected { context, error: PushError::ChainFull });
+        }
+        let slot = self.queue.slot(self.sequence);
+        // SAFETY: `reserve` found this slot free, so nothing is overwritten that needs a drop.
+        let context = unsafe { (*slot).context.write(context) };
+        let bytes = context.as_ref();
+        let (start, given) = (bytes.as_ptr(), bytes.len() as u64);
+        let max = u32::from(self.queue.hot.max_inline);
+        let fits = if given > u64::from(max) {
+            Err(PushError::InlineTooLong { given, max })
+        } else if given > 0 && (SGES == 0 || self.queue.hot.max_sges == 0) {
+            Err(PushError::TooManySges { given: 1, max: 0 })
+        } else {
+            operation.check(given)
+        };
+        if let Err(error) = fits {
+            // SAFETY: written above, and the slot stays free.
+            let context = unsafe { (*slot).context.assume_init_read() };
+            return Err(Rejected { context, error });
+        }
+        let count = u32::from(given > 0);
+        if count > 0 {
+            let sge = Sge::new(start.cast_mut(), given as u32, crate::LKey::from_raw(0));
+            // SAFETY: the row has an entry, as checked above, and is borrowed by the chain. The bytes
+            // stay where they are until `submit`: the context rests in its slot.
+            unsafe { self.staging.row(self.next as usize).write(sge) };
+        }
+        self.stage(operation, slot, count, given as u32, send_flags::INLINE);
+        Ok(())
+    }
+
+    /// Adds a request made of pieces by hand, as C does. The context need not own anything.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected`] with the context; the chain is as it was. Domain and rights are not checked.
+    ///
+    /// # Safety
+    ///
+    /// The memory that `sges` names is registered with their keys and stays valid, registered and
+    /// untouched until the context has been taken (`ibv_post_send(3)`).
+    #[inline(always)]
+    pub unsafe fn push_raw<O: op::Header>(
+        &mut self,
+        operation: O,
+        sges: &[Sge],
+        context: C,
+    ) -> Result<(), Rejected<C>> {
+        let count = sges.len();
+        let most = self.most_sges::<O>();
+        let mut total = 0_u64;
+        for sge in sges {
+            total = total.wrapping_add(u64::from(sge.length));
+        }
+        let error = if self.next == CHAIN as u32 {
+            Err(PushError::ChainFull)
+        } else if count > SGES || count > most as usize {
+            let max = most.min(SGES as u32);
+            let given = u32::try_from(count).unwrap_or(u32::MAX);
+            Err(PushError::TooManySges { given, max })
+        } else if total > u64::from(self.queue.hot.max_message) {
+            let max = self.queue.hot.max_message.into();
+            Err(PushError::MessageTooLong { total, max })
+        } else {
+            operation.check(total).and_then(|()| self.check_reads::<O>())
+        };
+        if let Err(error) = error {
+            return Err(Rejected { context, error });
+        }
+        let slot = self.queue.slot(self.sequence);
+        // SAFETY: `reserve` found this slot free, so nothing is overwritten that needs a drop.
+        unsafe { (*slot).context.write(context) };
+        let row = self.staging.row(self.next as usize);
+        for (index, sge) in sges.iter().enumerate() {
+            // SAFETY: at most SGES pieces, as checked above; the row is borrowed by the chain.
+            unsafe { row.add(index).write(*sge) };
+        }
+        self.stage(operation, slot, count as u32, total as u32, 0);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn most_sges<O: op::Header>(&self) -> u32 {
+        u32::from(if O::READS { self.queue.hot.max_read_sges } else { self.queue.hot.max_sges })
+    }
+
+    #[inline(always)]
+    fn check_reads<O: op::Header>(&self) -> Result<(), PushError> {
+        let max = u32::from(self.queue.hot.max_reads);
+        if O::READS && self.reads.wrapping_add(u32::from(self.queue.hot.reads)) >= max {
+            return Err(match max {
+                0 => PushError::ReadsNotNegotiated,
+                _ => PushError::ReadsFull { max },
+            });
+        }
+        Ok(())
+    }
+
+    /// Writes the whole request, so that no field of an earlier one is left.
+    #[inline(always)]
+    fn stage<O: op::Header>(
+        &mut self,
+        operation: O,
+        slot: *mut SendSlot<C>,
+        count: u32,
+        len: u32,
+        more_flags: u32,
+    ) {
+        let head = operation.header();
+        let flags = head.flags | more_flags;
+        let credit = u8::from(O::READS);
+        let meta = Meta { len, operation: O::OPERATION, end: End::Done, credit };
+        // SAFETY: the slot was found free by `reserve`.
+        unsafe { (*slot).meta = meta };
+        // SAFETY: the entry is one of the chain's, which borrows the arrays.
+        let request = unsafe { &mut *self.staging.request(self.next as usize) };
+        request.wr_id = self.queue.hot.serial.id(self.sequence);
+        request.num_sge = count as i32;
+        request.opcode = head.opcode;
+        request.send_flags = flags;
+        request.imm_data = head.imm_data;
+        operation.write_target(request);
+        self.next = self.next.wrapping_add(1);
+        self.sequence = self.sequence.wrapping_add(1);
+        self.silent =
+            if flags & send_flags::SIGNALED != 0 { 0 } else { self.silent.wrapping_add(1) };
+        if O::READS {
+            self.reads = self.reads.wrapping_add(1);
+            self.last_read = self.next;
+        }
+    }
+
+    /// Requests in the chain.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.sequence.wrapping_sub(self.queue.hot.head) as usize
+    }
+
+    /// Whether no request is in the chain.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.sequence == self.queue.hot.head
+    }
+
+    /// Posts the chain with one call to the device, which rings one doorbell. Says how many requests
+    /// went out; an empty chain is 0 and no call.
+    ///
+    /// The last request is signaled when the silent run would reach the queue's period, the last READ
+    /// always, so that slots and READ credits come back to who never asks for a completion.
+    ///
+    /// # Errors
+    ///
+    /// [`SubmitError`] when the device does not take the whole chain.
+    #[inline(always)]
+    pub fn submit(mut self) -> Result<u32, SubmitError<Self>> {
+        let len = self.sequence.wrapping_sub(self.queue.hot.head);
+        if len == 0 {
+            return Ok(0);
+        }
+        let first = self.next.wrapping_sub(len);
+        let period = u32::from(self.queue.hot.period);
+        if self.last_read != 0 {
+            self.signal(self.last_read.wrapping_sub(1));
+            self.silent = self.silent.min(self.next.wrapping_sub(self.last_read));
+        }
+        if self.silent >= period {
+            self.signal(self.next.wrapping_sub(1));
+            self.silent = 0;
+        }
+        if u32::from(self.queue.hot.silent) >= period {
+            self.signal(first);
+        }
+        if self.next != CHAIN as u32 {
+            self.cut();
+        }
+        // From here on everything is in flight, so that a port that panics loses nothing.
+        let mut this = ManuallyDrop::new(self);
+        let before = (this.queue.hot.silent, this.queue.hot.reads);
+        this.queue.hot.head = this.sequence;
+        this.queue.hot.silent = this.silent as u16;
+        this.queue.hot.reads = this.queue.hot.reads.wrapping_add(this.reads as u8);
+        let request = this.staging.request(first as usize);
+        let mut bad = ptr::null_mut();
+        // SAFETY: `first..next` are valid requests, linked, with a null behind the last; the memory
+        // they name is owned by contexts in their slots, which stay there until a completion.
+        let code = unsafe { this.queue.hot.port.post_send(request, &mut bad) };
+        if this.next != CHAIN as u32 {
+            this.mend();
+        }
+        if code == 0 {
+            return Ok(len);
+        }
+        Err(ManuallyDrop::into_inner(this).not_taken(len, before, code, bad))
+    }
+
+    #[inline(always)]
+    fn signal(&mut self, entry: u32) {
+        // SAFETY: the callers pass entries of the chain.
+        unsafe { (*self.staging.request(entry as usize)).send_flags |= send_flags::SIGNALED };
+    }
+
+    /// Ends a chain that is shorter than reserved at its last request.
+    #[cold]
+    #[inline(never)]
+    fn cut(&mut self) {
+        // SAFETY: the chain is not empty, so `next - 1` is one of its entries.
+        unsafe {
+            (*self.staging.request(self.next.wrapping_sub(1) as usize)).next = ptr::null_mut();
+        }
+    }
+
+    /// Links the entry again that `cut` ended.
+    #[cold]
+    #[inline(never)]
+    fn mend(&mut self) {
+        let next = self.staging.request(self.next as usize);
+        // SAFETY: as for `cut`; and `next` is below CHAIN, or there would have been nothing to cut.
+        unsafe { (*self.staging.request(self.next.wrapping_sub(1) as usize)).next = next };
+    }
+
+    /// Puts the counters back to what was taken. On the way in all of it counts as in flight.
+    #[cold]
+    #[inline(never)]
+    fn not_taken(
+        mut self,
+        len: u32,
+        (silent, reads): (u16, u8),
+        code: i32,
+        bad: *mut SendWr,
+    ) -> SubmitError<Self> {
+        let first = self.next.wrapping_sub(len);
+        let accepted = (0..len)
+            .find(|at| ptr::eq(self.staging.request(first.wrapping_add(*at) as usize), bad));
+        let Some(accepted) = accepted else {
+            // No word, or a word that is none: nothing comes back before its completion.
+            self.queue.shut(Cause::Unknown { code });
+            self.sequence = self.queue.hot.head;
+            return SubmitError::Unknown { code };
+        };
+        let start = self.sequence.wrapping_sub(len);
+        self.queue.hot.head = start.wrapping_add(accepted);
+        (self.queue.hot.silent, self.queue.hot.reads) = (silent, reads);
+        (self.silent, self.reads, self.last_read) = (silent.into(), 0, 0);
+        for at in 0..len {
+            if at == accepted {
+                self.queue.hot.silent = self.silent as u16;
+                self.queue.hot.reads = reads.wrapping_add(self.reads as u8);
+                (self.reads, self.last_read) = (0, 0);
+            }
+            let entry = first.wrapping_add(at);
+            // SAFETY: the entry is one of the chain's.
+            let flags = unsafe { (*self.staging.request(entry as usize)).send_flags };
+            // SAFETY: a request of the chain, so its slot's meta was written by `stage`.
+            let credit = unsafe { (*self.queue.slot(start.wrapping_add(at))).meta.credit };
+            let signaled = flags & send_flags::SIGNALED != 0;
+            self.silent = if signaled { 0 } else { self.silent.wrapping_add(1) };
+            if credit != 0 {
+                self.reads = self.reads.wrapping_add(1);
+                self.last_read = entry.wrapping_add(1);
+            }
+        }
+        SubmitError::Partial { accepted, code, rest: self }
+    }
+
+    /// Takes the chain apart: hands each context to `each`, the first request's first. Nothing was
+    /// posted.
+    pub fn into_contexts(self, mut each: impl FnMut(C)) {
+        let this = ManuallyDrop::new(self);
+        let mut sequence = this.queue.hot.head;
+        while sequence != this.sequence {
+            // SAFETY: slots in `head..sequence` hold the chain's contexts; each moves out once,
+            // because the chain is not dropped and the queue's head stays.
+            let context = unsafe { (*this.queue.slot(sequence)).context.assume_init_read() };
+            sequence = sequence.wrapping_add(1);
+            each(context);
+        }
+    }
+}
+
+impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize> Drop
+    for SendChain<'_, '_, P, C, N, CHAIN, SGES>
+{
+    fn drop(&mut self) {
+        while self.sequence != self.queue.hot.head {
+            self.sequence = self.sequence.wrapping_sub(1);
+            // SAFETY: as in `into_contexts`; `sequence` has passed the slot.
+            unsafe { (*self.queue.slot(self.sequence)).context.assume_init_drop() };
+        }
+    }
+}
+
+impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize> fmt::Debug
+    for SendChain<'_, '_, P, C, N, CHAIN, SGES>
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendChain").field("len", &self.len()).finish_non_exhaustive()
+    }
+}

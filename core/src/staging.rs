@@ -1,0 +1,124 @@
+//! The preallocated work requests of one chain, and the rows of pieces that they point to.
+//!
+//! A device copies a work request while it is posted, so these arrays need the length of one chain
+//! only. They belong to the posting thread, not to a queue: one set serves all of its queues and
+//! stays in the first-level cache.
+//!
+//! The arrays are linked once. The last entry's `next` is null for ever, a chain of n requests is
+//! the last n entries, and a single request is the last one alone.
+//!
+//! Invariant: while a [`SendLink`] or [`RecvLink`] lives it borrows its arrays, so they cannot move, and
+//! entry i points to entry i + 1 and to row i.
+
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+use crate::abi::{RecvWr, SendWr, Sge};
+
+macro_rules! staging {
+    ($Staging:ident, $Link:ident, $Wr:ident, $queue:literal, $doc:literal) => {
+        #[doc = concat!("Work requests for ", $queue, " queues: chains of up to `CHAIN`, each of up to `SGES` pieces.")]
+        ///
+        #[doc = $doc]
+        ///
+        /// Place it in a `static` (see [`crate::Place`]), on the stack or in a `Box`; link it once.
+        #[repr(C, align(64))]
+        pub struct $Staging<const CHAIN: usize, const SGES: usize> {
+            requests: [$Wr; CHAIN],
+            rows: [[Sge; SGES]; CHAIN],
+        }
+
+        impl<const CHAIN: usize, const SGES: usize> $Staging<CHAIN, SGES> {
+            const CHAIN_OK: () =
+                assert!(CHAIN >= 1 && CHAIN <= 1024, "a chain is between 1 and 1,024 requests");
+            const SGES_OK: () = assert!(SGES <= 255, "a request has at most 255 pieces");
+
+            /// Unlinked arrays.
+            pub const fn new() -> Self {
+                const { Self::CHAIN_OK };
+                const { Self::SGES_OK };
+                Self { requests: [$Wr::EMPTY; CHAIN], rows: [[Sge::EMPTY; SGES]; CHAIN] }
+            }
+
+            /// Links the requests to each other and to their rows. Once, at start-up.
+            pub fn link(&mut self) -> $Link<'_, CHAIN, SGES> {
+                let arrays = NonNull::from(self);
+                let mut link = $Link { arrays, lifetime: PhantomData };
+                let mut next = core::ptr::null_mut();
+                for index in (0..CHAIN).rev() {
+                    let request = link.request(index);
+                    // SAFETY: `index` is below CHAIN, and `arrays` is borrowed exclusively.
+                    unsafe {
+                        (*request).sg_list = link.row(index);
+                        (*request).next = next;
+                    }
+                    next = request;
+                }
+                link
+            }
+        }
+
+        impl<const CHAIN: usize, const SGES: usize> Default for $Staging<CHAIN, SGES> {
+            fn default() -> Self {
+                Self::new()
+            }
+        }
+
+        impl<const CHAIN: usize, const SGES: usize> core::fmt::Debug for $Staging<CHAIN, SGES> {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                f.debug_struct(stringify!($Staging))
+                    .field("chain", &CHAIN)
+                    .field("sges", &SGES)
+                    .finish_non_exhaustive()
+            }
+        }
+
+        // SAFETY: unlinked, or linked through a handle that borrows it, it is plain storage.
+        unsafe impl<const CHAIN: usize, const SGES: usize> Send for $Staging<CHAIN, SGES> {}
+
+        #[doc = concat!("Linked work requests for ", $queue, " queues, see [`", stringify!($Staging), "`].")]
+        #[derive(Debug)]
+        pub struct $Link<'s, const CHAIN: usize, const SGES: usize> {
+            arrays: NonNull<$Staging<CHAIN, SGES>>,
+            lifetime: PhantomData<&'s mut $Staging<CHAIN, SGES>>,
+        }
+
+        // SAFETY: it is an exclusive borrow of plain storage.
+        unsafe impl<const CHAIN: usize, const SGES: usize> Send for $Link<'_, CHAIN, SGES> {}
+
+        impl<const CHAIN: usize, const SGES: usize> $Link<'_, CHAIN, SGES> {
+            /// The same arrays for as long as `self` is borrowed.
+            #[inline(always)]
+            pub(crate) const fn reborrow(&mut self) -> $Link<'_, CHAIN, SGES> {
+                $Link { arrays: self.arrays, lifetime: PhantomData }
+            }
+
+            /// Request `index`, which the caller keeps below `CHAIN`.
+            #[inline(always)]
+            pub(crate) const fn request(&mut self, index: usize) -> *mut $Wr {
+                // SAFETY: the field lies inside the arrays; the index stays inside the field.
+                unsafe { (&raw mut (*self.arrays.as_ptr()).requests).cast::<$Wr>().add(index) }
+            }
+
+            /// The pieces of request `index`, which the caller keeps below `CHAIN`.
+            #[inline(always)]
+            pub(crate) const fn row(&mut self, index: usize) -> *mut Sge {
+                // SAFETY: as for `request`.
+                unsafe { (&raw mut (*self.arrays.as_ptr()).rows).cast::<[Sge; SGES]>().add(index) }
+                    .cast()
+            }
+        }
+    };
+}
+
+staging!(
+    SendStaging,
+    SendLink,
+    SendWr,
+    "send",
+    "144 bytes a request with one piece; 16 of them are 2,304 bytes."
+);
+staging!(RecvStaging, RecvLink, RecvWr, "receive", "48 bytes a request with one piece.");
+
+#[cfg(target_pointer_width = "64")]
+static_assertions::const_assert_eq!(size_of::<SendStaging<16, 1>>(), 2304);
