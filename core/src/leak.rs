@@ -5,6 +5,7 @@ use crate::sync::machine::{AtomicUsize, Ordering};
 static LEAKED: AtomicUsize = AtomicUsize::new(0);
 
 /// Notes contexts of requests that a device still has while their queue is dropped.
+#[inline]
 pub(crate) fn count(contexts: u32) {
     if contexts > 0 {
         // Relaxed: a counter, read by people.

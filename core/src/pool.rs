@@ -69,6 +69,7 @@ impl PoolRoot {
         }
     }
 
+    #[inline]
     fn give_back(&self, header: NonNull<BlockHeader>) {
         // Relaxed: the head is only compared and linked to, never followed here.
         let mut head = self.returned.load(Ordering::Relaxed);

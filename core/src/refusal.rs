@@ -141,6 +141,7 @@ impl fmt::Display for PushError {
 impl core::error::Error for PushError {}
 
 /// What is wrong with a request's buffers, when something is.
+#[inline]
 pub(crate) fn of_buffers(
     queue: Domain,
     given: u32,
