@@ -1,1 +1,60 @@
-//! RDMA for Rust.
+//! RDMA for Rust: librdmacm connections, registered memory and ports on top of
+//! [`nanoverbs_core`].
+//!
+//! From bottom to top: [`memory`] (pages, and their registration), [`Device`],
+//! [`ProtectionDomain`], [`CompletionQueue`], [`QueuePair`] (what C keeps behind pointers, here
+//! with owners), [`port`] (the way from the core's queues to a queue pair), [`cm`] (who talks to
+//! whom).
+//!
+//! Children hold their parents: a queue pair is destroyed before its completion queues, these and
+//! the regions before their domain, the domain before the device, in whatever order a program
+//! drops its handles. No drop panics, and none waits for anything but the device's answer.
+//!
+//! Without the feature `verbs` the crate needs no C library: pages and deadlines remain.
+#![deny(unsafe_code)]
+
+pub use nanoverbs_core;
+
+mod deadline;
+pub use deadline::Deadline;
+
+#[expect(unsafe_code, reason = "the door to C")]
+mod sys;
+pub use sys::CallError;
+
+#[expect(unsafe_code, reason = "maps pages and registers them")]
+pub mod memory;
+
+#[cfg(feature = "verbs")]
+#[expect(unsafe_code, reason = "owns a device's handle")]
+mod device;
+#[cfg(feature = "verbs")]
+pub use device::{Device, Limits, OpenError, WrongProcess, devices};
+
+#[cfg(feature = "verbs")]
+#[expect(unsafe_code, reason = "owns a protection domain's handle")]
+mod domain;
+#[cfg(feature = "verbs")]
+pub use domain::{DomainError, ProtectionDomain};
+
+#[cfg(feature = "verbs")]
+#[expect(unsafe_code, reason = "owns the handles of completion queues and their channels")]
+mod completion;
+#[cfg(feature = "verbs")]
+pub use completion::{
+    Arm, CompletionChannel, CompletionQueue, CompletionQueueError, PollPortTaken,
+};
+
+#[cfg(feature = "verbs")]
+#[expect(unsafe_code, reason = "owns a queue pair's handle")]
+mod queue_pair;
+#[cfg(feature = "verbs")]
+pub use queue_pair::{QpState, QpView, QueuePair, QueuePairError, QueuePairOptions};
+
+#[cfg(feature = "verbs")]
+#[expect(unsafe_code, reason = "a port's promises free buffers")]
+pub mod port;
+
+#[cfg(feature = "verbs")]
+#[expect(unsafe_code, reason = "owns the handles of identifiers and their channels")]
+pub mod cm;

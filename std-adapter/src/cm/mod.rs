@@ -1,0 +1,36 @@
+//! The connection manager: who talks to whom.
+//!
+//! Each side walks through types, and each step can be taken once:
+//!
+//! ```text
+//! Listener::bind ─ accept ─▶ Request ─ create_queue_pair ─▶ Incoming ─ accept ──▶ Connection
+//! Connector ─── resolve ───▶ Route ─── create_queue_pair ─▶ Outgoing ─ connect ─▶ Connection
+//! ```
+//!
+//! From [`Incoming`] and [`Outgoing`] on there is a [`QueuePair`](crate::QueuePair), and receives may be
+//! posted; sends only once there is a [`Connection`]. A step that fails says why in one sentence,
+//! and the queue pair stays with whoever holds a handle of it, to be flushed and destroyed in its own time.
+//!
+//! Every step that waits takes a [`Deadline`](crate::Deadline). Below stands an [`EventChannel`]: a
+//! nonblocking descriptor for a program's own event loop. Events are copied out and acknowledged in the
+//! same call, so no drop ever waits for a user.
+//!
+//! A listener, a request and a connection may move between threads; each is used by one at a time.
+
+mod channel;
+pub use channel::{Event, EventChannel, EventKind};
+mod id;
+pub(crate) use id::CmId;
+mod private_data;
+pub use private_data::{PrivateData, PrivateDataTooLong};
+mod params;
+pub use params::{AckTimeout, ConnectParams, OutOfRange, ReadDepths, Retry, RnrRetry, RnrTimer};
+mod listener;
+pub use listener::{AcceptError, BindError, Incoming, ListenError, Listener, RejectError, Request};
+mod connector;
+pub use connector::{ConnectError, Connector, Outgoing, ResolveError, Route};
+mod connection;
+pub use connection::{Connection, ConnectionEvent};
+
+#[cfg(test)]
+mod tests;

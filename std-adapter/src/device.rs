@@ -1,0 +1,278 @@
+//! RDMA devices.
+//!
+//! A [`Device`] comes with a connection (the connection manager picks it by address) or is opened
+//! by name. All connections over one device share one [`Device`], and by default one protection
+//! domain. Any thread may call anything here.
+//!
+//! Invariant: the C context lives as long as its [`Device`]. A device that was opened by name
+//! owns its context. A device that came with a connection keeps an identifier bound to it, because
+//! librdmacm may close a context with its last identifier.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use crate::cm::{CmId, EventChannel};
+use crate::sys::{self, CallError, ContextPtr};
+use crate::{DomainError, ProtectionDomain};
+
+/// An RDMA device.
+pub struct Device {
+    context: ContextPtr,
+    name: String,
+    limits: Limits,
+    pid: u32,
+    default_domain: Mutex<Weak<ProtectionDomain>>,
+    anchor: Anchor,
+}
+
+/// What keeps the context alive.
+enum Anchor {
+    /// It was opened by name, and is closed with the device.
+    Opened,
+    /// An identifier that is bound to it.
+    Bound { _id: Arc<CmId> },
+}
+
+/// What a device can do.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[doc(alias = "ibv_device_attr")]
+#[non_exhaustive]
+pub struct Limits {
+    /// Requests in one queue.
+    pub queue_depth: u32,
+    /// Pieces in one request.
+    pub sges: u32,
+    /// Pieces in one READ.
+    pub read_sges: u32,
+    /// Completions in one completion queue.
+    pub completions: u32,
+    /// READs and atomics of a peer that one queue pair serves at a time.
+    pub reads_in: u8,
+    /// READs and atomics that one queue pair has under way at a time.
+    pub reads_out: u8,
+    /// Length of one region in bytes.
+    pub region_len: u64,
+    /// Whether it speaks iWARP, where the target of a READ needs remote rights.
+    pub iwarp: bool,
+}
+
+/// The names of the devices of this machine; empty when there is none.
+///
+/// # Errors
+///
+/// [`CallError`] when they cannot be listed.
+#[doc(alias = "ibv_get_device_list")]
+pub fn devices() -> Result<Vec<String>, CallError> {
+    let mut names = Vec::new();
+    let listed = sys::verbs::open_first(|name| {
+        names.push(name.to_string_lossy().into_owned());
+        false
+    });
+    match listed {
+        Ok(_) => Ok(names),
+        Err(error) if matches!(error.errno(), libc::ENOSYS | libc::ENOENT) => Ok(names),
+        Err(error) => Err(error),
+    }
+}
+
+impl Device {
+    /// Opens the device called `name`, as `rdma link` or [`devices`] show it.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::NoSuchDevice`], or [`OpenError::Call`] when it cannot be opened.
+    #[doc(alias = "ibv_open_device")]
+    pub fn open(name: &str) -> Result<Arc<Self>, OpenError> {
+        let context = match sys::verbs::open_first(|known| known.to_bytes() == name.as_bytes()) {
+            Ok(Some(context)) => context,
+            Ok(None) => return Err(OpenError::NoSuchDevice { name: name.to_owned() }),
+            Err(error) if error.errno() == libc::ENOSYS => {
+                return Err(OpenError::NoSuchDevice { name: name.to_owned() });
+            }
+            Err(error) => return Err(OpenError::Call(error)),
+        };
+        // SAFETY: the context was just opened.
+        let limits = unsafe { sys::verbs::limits(context) }.map_err(|error| {
+            // SAFETY: the context was just opened and nothing uses it.
+            let _ = unsafe { sys::verbs::close_device(context) };
+            OpenError::Call(error)
+        })?;
+        Ok(Self::new(context, limits, Anchor::Opened))
+    }
+
+    /// The device that `id` is bound to: the one that other identifiers use already, or a new one.
+    /// `None` when it is bound to none.
+    pub(crate) fn of(id: &Arc<CmId>) -> Result<Option<Arc<Self>>, CallError> {
+        let Some(context) = id.context() else { return Ok(None) };
+        let mut known = registry();
+        known.retain(|device| device.strong_count() > 0);
+        // A device that is being dropped just now does not upgrade; a second one for the same
+        // context does no harm.
+        if let Some(device) =
+            known.iter().filter_map(Weak::upgrade).find(|device| device.context == context)
+        {
+            return Ok(Some(device));
+        }
+        // SAFETY: `id` is bound to the context, which therefore lives.
+        let limits = unsafe { sys::verbs::limits(context) }?;
+        let anchor = Anchor::Bound { _id: anchor_beside(id) };
+        let device = Self::new(context, limits, anchor);
+        known.push(Arc::downgrade(&device));
+        Ok(Some(device))
+    }
+
+    fn new(context: ContextPtr, limits: sys::verbs::RawLimits, anchor: Anchor) -> Arc<Self> {
+        Arc::new(Self {
+            context,
+            // SAFETY: who calls has just made sure that the context lives.
+            name: unsafe { sys::verbs::device_name(context) },
+            limits: Limits::from_raw(limits),
+            pid: std::process::id(),
+            default_domain: Mutex::new(Weak::new()),
+            anchor,
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it can do.
+    pub const fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// The domain that everything shares which does not ask for its own.
+    ///
+    /// # Errors
+    ///
+    /// As for [`ProtectionDomain::new`].
+    #[doc(alias = "ibv_alloc_pd")]
+    pub fn domain(self: &Arc<Self>) -> Result<Arc<ProtectionDomain>, DomainError> {
+        let mut default = self.default_domain.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(domain) = default.upgrade() {
+            return Ok(domain);
+        }
+        let domain = ProtectionDomain::new(self)?;
+        *default = Arc::downgrade(&domain);
+        Ok(domain)
+    }
+
+    pub(crate) const fn context(&self) -> ContextPtr {
+        self.context
+    }
+
+    /// Refuses when this process is a child of the one that opened the device: its handles work on
+    /// the parent's queues there.
+    pub(crate) fn check_process(&self) -> Result<(), WrongProcess> {
+        match std::process::id() {
+            pid if pid == self.pid => Ok(()),
+            _ => Err(WrongProcess),
+        }
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device")
+            .field("name", &self.name)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        if matches!(self.anchor, Anchor::Opened) {
+            // A device that was pulled says EIO; there is nobody to tell and nothing to do.
+            // SAFETY: everything made on the context holds the device, so nothing is left.
+            let _ = unsafe { sys::verbs::close_device(self.context) };
+        }
+    }
+}
+
+impl Limits {
+    fn from_raw(raw: sys::verbs::RawLimits) -> Self {
+        // A negative limit would be a device's mistake; it counts as none.
+        let number = |value: i32| u32::try_from(value).unwrap_or(0);
+        let byte = |value: i32| u8::try_from(value.clamp(0, 255)).unwrap_or(0);
+        Self {
+            queue_depth: number(raw.max_qp_wr),
+            sges: number(raw.max_sge),
+            // Some devices leave it at zero and mean that there is no lower limit for READs.
+            read_sges: if raw.max_sge_rd > 0 {
+                number(raw.max_sge_rd)
+            } else {
+                number(raw.max_sge)
+            },
+            completions: number(raw.max_cqe),
+            reads_in: byte(raw.max_qp_rd_atom),
+            reads_out: byte(raw.max_qp_init_rd_atom),
+            region_len: raw.max_mr_size,
+            iwarp: raw.is_iwarp,
+        }
+    }
+}
+
+/// A device cannot be opened.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// There is none of that name.
+    NoSuchDevice {
+        /// The name.
+        name: String,
+    },
+    /// The device says no.
+    Call(CallError),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSuchDevice { name } => {
+                write!(
+                    f,
+                    "there is no RDMA device called {name}; `rdma link` shows those there are"
+                )
+            }
+            Self::Call(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// This process is a child of the one that opened the device. Its handles still reach the parent's
+/// queues, so they refuse; open the device anew.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct WrongProcess;
+
+impl fmt::Display for WrongProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the device was opened before this process was forked; open it in this process")
+    }
+}
+
+impl std::error::Error for WrongProcess {}
+
+/// The devices that came with connections and are in use.
+fn registry() -> MutexGuard<'static, Vec<Weak<Device>>> {
+    static KNOWN: Mutex<Vec<Weak<Device>>> = Mutex::new(Vec::new());
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An identifier of its own, bound to the same device, so that `id` can go when its connection does;
+/// `id` itself where that cannot be had.
+fn anchor_beside(id: &Arc<CmId>) -> Arc<CmId> {
+    let beside = || {
+        let mut addr: SocketAddr = id.local_addr()?;
+        addr.set_port(0);
+        let anchor = CmId::new(&EventChannel::new().ok()?).ok()?;
+        anchor.bind(addr).ok()?;
+        (anchor.context() == id.context()).then(|| Arc::new(anchor))
+    };
+    beside().unwrap_or_else(|| Arc::clone(id))
+}

@@ -1,0 +1,127 @@
+//! Protection domains: who may use which memory.
+//!
+//! A queue pair reaches regions of its own domain only. Most programs share one domain a device
+//! ([`Device::domain`]) and never look here. Any thread.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use nanoverbs_core::Domain;
+
+use crate::sys::{self, CallError, PdPtr};
+use crate::{Device, WrongProcess};
+
+/// A protection domain of a device.
+#[doc(alias = "ibv_pd")]
+pub struct ProtectionDomain {
+    pd: PdPtr,
+    id: Domain,
+    device: Arc<Device>,
+}
+
+impl ProtectionDomain {
+    /// A new domain, for those who keep tenants apart.
+    ///
+    /// # Errors
+    ///
+    /// [`DomainError::Exhausted`] after 8 million domains in one process, and what the device says.
+    #[doc(alias = "ibv_alloc_pd")]
+    pub fn new(device: &Arc<Device>) -> Result<Arc<Self>, DomainError> {
+        device.check_process().map_err(DomainError::WrongProcess)?;
+        let id = next_domain(&NEXT).ok_or(DomainError::Exhausted)?;
+        // SAFETY: the device lives, and this domain will hold it.
+        let pd = unsafe { sys::verbs::alloc_pd(device.context()) }.map_err(DomainError::Call)?;
+        Ok(Arc::new(Self { pd, id, device: Arc::clone(device) }))
+    }
+
+    /// Its identity, as the core's checks compare it. Unique in the process.
+    pub const fn id(&self) -> Domain {
+        self.id
+    }
+
+    /// Its device.
+    pub const fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    pub(crate) const fn pd(&self) -> PdPtr {
+        self.pd
+    }
+}
+
+impl fmt::Debug for ProtectionDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProtectionDomain")
+            .field("id", &self.id)
+            .field("device", &self.device.name())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for ProtectionDomain {
+    fn drop(&mut self) {
+        // SAFETY: regions and queue pairs hold their domain, so none is left in it.
+        let _ = unsafe { sys::verbs::dealloc_pd(self.pd) };
+    }
+}
+
+/// A protection domain cannot be had.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum DomainError {
+    /// The numbers of domains have run out in this process.
+    Exhausted,
+    /// The device belongs to the parent of this process.
+    WrongProcess(WrongProcess),
+    /// The device says no.
+    Call(CallError),
+}
+
+impl fmt::Display for DomainError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exhausted => f.write_str(
+                "this process has made 8 million protection domains, more than can be told apart",
+            ),
+            Self::WrongProcess(error) => error.fmt(f),
+            Self::Call(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for DomainError {}
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// Domains of real devices have the top one of the 24 bits; software devices number theirs below.
+const REAL: u32 = 1 << 23;
+
+/// The next number, never one twice.
+fn next_domain(next: &AtomicU32) -> Option<Domain> {
+    // Relaxed: only uniqueness matters.
+    next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < REAL).then_some(n + 1))
+        .ok()
+        .map(|n| Domain::from_raw(REAL | n))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn domains_are_numbered_once_each_and_apart_from_soft_ones() {
+        let next = AtomicU32::new(0);
+        let first = next_domain(&next).map(Domain::to_raw);
+        let second = next_domain(&next).map(Domain::to_raw);
+        assert_eq!((first, second), (Some(0x80_0000), Some(0x80_0001)));
+    }
+
+    #[test]
+    fn the_last_number_is_not_given_twice() {
+        let next = AtomicU32::new(REAL - 1);
+        assert_eq!(next_domain(&next).map(Domain::to_raw), Some(0xff_ffff));
+        assert_eq!(next_domain(&next), None);
+        assert_eq!(next_domain(&next), None);
+    }
+}

@@ -1,0 +1,24 @@
+//! Memory that a device may use: whole pages, owned by this crate.
+//!
+//! [`Pages`] are mapped memory, with no device involved. Registered in a `ProtectionDomain` they
+//! become `LocalMemory`, which only this side's own requests reach and pools are carved out of, or
+//! `SharedMemory`, which a peer may read or write, as far as its [`Rights`] go. (Registering needs the
+//! feature `verbs`.)
+//!
+//! Registering costs system calls and pins memory: do it at start-up. Any thread.
+//!
+//! Invariant: pages stay mapped and registered as long as a region made of them exists.
+
+mod pages;
+pub use pages::{Pages, PagesError, PagesOptions};
+#[cfg(feature = "verbs")]
+mod registered;
+#[cfg(feature = "verbs")]
+pub use registered::{
+    LocalMemory, RegisterCause, RegisterError, SharedMemory, release, release_shared,
+};
+mod rights;
+pub use rights::Rights;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+//! What a memory is for, and the access flags that follow from it.
+
+use nanoverbs_core::Access;
+
+/// What a peer may do with a memory.
+///
+/// ```
+/// use nanoverbs::memory::Rights;
+///
+/// let rights = Rights::READ_SOURCE.and(Rights::WRITE_TARGET);
+/// ```
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[doc(alias = "rdma_reg_msgs")]
+#[doc(alias = "rdma_reg_read")]
+#[doc(alias = "rdma_reg_write")]
+pub struct Rights(u8);
+
+impl Rights {
+    /// Nothing: for messages, and as the target of this side's own READs.
+    pub const MESSAGES: Self = Self(0);
+    /// READ from it.
+    pub const READ_SOURCE: Self = Self(1);
+    /// WRITE to it.
+    pub const WRITE_TARGET: Self = Self(1 << 1);
+    /// Work on it with atomics.
+    pub const ATOMIC_TARGET: Self = Self(1 << 2);
+    /// Nothing, but it is the target of this side's own READs on any device. On iWARP a peer needs
+    /// the right to write there.
+    pub const READ_SINK: Self = Self(1 << 3);
+
+    /// Both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether everything of `other` is here.
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// The flags, on a device that speaks iWARP or does not. This side may always write: remote rights to write
+    /// are refused without it.
+    pub const fn access(self, iwarp: bool) -> Access {
+        let mut access = Access::LOCAL_WRITE;
+        if self.has(Self::READ_SOURCE) {
+            access = access.with(Access::REMOTE_READ);
+        }
+        if self.has(Self::WRITE_TARGET) || (iwarp && self.has(Self::READ_SINK)) {
+            access = access.with(Access::REMOTE_WRITE);
+        }
+        if self.has(Self::ATOMIC_TARGET) {
+            access = access.with(Access::REMOTE_ATOMIC);
+        }
+        access
+    }
+}

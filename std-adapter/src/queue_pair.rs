@@ -1,0 +1,427 @@
+//! Queue pairs: made on an identifier of the connection manager, on completion queues of our own.
+//!
+//! A [`QueuePair`] comes from [`Route::create_queue_pair`](crate::cm::Route::create_queue_pair) or
+//! [`Request::create_queue_pair`](crate::cm::Request::create_queue_pair) and is shared by [`Arc`]: whoever posts keeps a
+//! handle beside its queues, the connection keeps another. It is destroyed with the last one.
+//!
+//! Any thread may call anything here; the ports belong to one thread each.
+//!
+//! Invariant: depths that are told are usable: the smaller of asked and granted. The completion
+//! queues have a place for every request that fits.
+
+use std::fmt;
+use std::sync::Arc;
+
+use nanoverbs_core::QpNum;
+
+use crate::cm::{CmId, ReadDepths, RnrTimer};
+use crate::port::{RecvPort, SendPort};
+use crate::sys::cm::QpSizes;
+use crate::sys::{self, CallError, QpPtr};
+use crate::{CompletionQueue, ProtectionDomain, WrongProcess};
+
+/// The sizes of a queue pair to be made.
+///
+/// ```
+/// use nanoverbs::QueuePairOptions;
+///
+/// let options = QueuePairOptions::new(128, 128).sges(2, 1).inline(64);
+/// ```
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[doc(alias = "ibv_qp_init_attr")]
+#[must_use = "options do nothing until a queue pair is made with them"]
+pub struct QueuePairOptions {
+    asked: QpSizes,
+}
+
+impl QueuePairOptions {
+    /// So many sends and receives in flight, of one piece each, nothing inline.
+    pub const fn new(send_depth: u32, recv_depth: u32) -> Self {
+        Self { asked: QpSizes { send_depth, recv_depth, send_sges: 1, recv_sges: 1, inline: 0 } }
+    }
+
+    /// So many pieces in one send and in one receive.
+    pub const fn sges(mut self, send: u32, recv: u32) -> Self {
+        self.asked.send_sges = send;
+        self.asked.recv_sges = recv;
+        self
+    }
+
+    /// Up to so many bytes inline. What a device grants is only known when the queue pair is made; when
+    /// it refuses, half is asked for, and so on, and [`QueuePair::inline`] says what came of it.
+    pub const fn inline(mut self, bytes: u32) -> Self {
+        self.asked.inline = bytes;
+        self
+    }
+}
+
+/// A connected-type queue pair.
+#[doc(alias = "ibv_qp")]
+pub struct QueuePair {
+    qp: QpPtr,
+    asked: QpSizes,
+    granted: QpSizes,
+    send_queue: Arc<CompletionQueue>,
+    recv_queue: Arc<CompletionQueue>,
+    domain: Arc<ProtectionDomain>,
+    id: Arc<CmId>,
+}
+
+/// The state of a queue pair, `ibv_qp_state`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[doc(alias = "ibv_qp_state")]
+#[non_exhaustive]
+pub enum QpState {
+    /// Nothing can be posted.
+    Reset,
+    /// Receives can be posted.
+    Init,
+    /// Ready to receive.
+    ReadyToReceive,
+    /// Connected: ready to send as well.
+    ReadyToSend,
+    /// Its send queue drains.
+    Draining,
+    /// Its send queue failed.
+    SendError,
+    /// Everything in it is flushed.
+    Error,
+    /// A state that this version does not know.
+    Other(u32),
+}
+
+/// What a device says of a queue pair. Before it is connected, only the state means anything.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[doc(alias = "ibv_qp_attr")]
+#[non_exhaustive]
+pub struct QpView {
+    /// Its state.
+    pub state: QpState,
+    /// Retries when no answer comes.
+    pub retry: u8,
+    /// Retries when the peer has no receive posted, as the peer asked for.
+    pub rnr_retry: u8,
+    /// How long the peer waits in between.
+    pub rnr_timer: RnrTimer,
+    /// The code of the acknowledge timeout, see [`AckTimeout`](crate::cm::AckTimeout).
+    pub ack_timeout: u8,
+    /// READs under way; a device may allow more than was agreed on.
+    pub reads: ReadDepths,
+}
+
+impl QueuePair {
+    pub(crate) fn new(
+        id: &Arc<CmId>,
+        domain: &Arc<ProtectionDomain>,
+        send_queue: &Arc<CompletionQueue>,
+        recv_queue: &Arc<CompletionQueue>,
+        options: QueuePairOptions,
+    ) -> Result<Arc<Self>, QueuePairError> {
+        let device = domain.device();
+        device.check_process().map_err(QueuePairError::WrongProcess)?;
+        if id.context() != Some(device.context())
+            || !Arc::ptr_eq(send_queue.device(), device)
+            || !Arc::ptr_eq(recv_queue.device(), device)
+        {
+            return Err(QueuePairError::WrongDevice);
+        }
+        let mut asked = options.asked;
+        let limits = device.limits();
+        let depth = asked.send_depth.max(asked.recv_depth);
+        if depth > limits.queue_depth {
+            return Err(QueuePairError::TooDeep { given: depth, max: limits.queue_depth });
+        }
+        let sges = asked.send_sges.max(asked.recv_sges);
+        if sges > limits.sges {
+            return Err(QueuePairError::TooManySges { given: sges, max: limits.sges });
+        }
+        reserve(send_queue, asked.send_depth)?;
+        if let Err(error) = reserve(recv_queue, asked.recv_depth) {
+            send_queue.release(asked.send_depth);
+            return Err(error);
+        }
+        let (qp, granted) = loop {
+            // SAFETY: all are alive and of one device, which was checked, and the queue pair will
+            // hold them.
+            let made = unsafe {
+                sys::cm::create_qp(id.raw(), domain.pd(), send_queue.cq(), recv_queue.cq(), asked)
+            };
+            match made {
+                Ok(made) => break made,
+                // A device has no way to say which size it minds. Inline is the one that cannot be
+                // asked for beforehand.
+                Err(error) if error.errno() == libc::EINVAL && asked.inline > 0 => {
+                    asked.inline /= 2;
+                }
+                Err(error) => {
+                    send_queue.release(asked.send_depth);
+                    recv_queue.release(asked.recv_depth);
+                    return Err(QueuePairError::Call(error));
+                }
+            }
+        };
+        Ok(Arc::new(Self {
+            qp,
+            asked: options.asked,
+            granted,
+            send_queue: Arc::clone(send_queue),
+            recv_queue: Arc::clone(recv_queue),
+            domain: Arc::clone(domain),
+            id: Arc::clone(id),
+        }))
+    }
+
+    /// Its number.
+    pub fn number(&self) -> QpNum {
+        // SAFETY: the queue pair lives as long as `self`.
+        unsafe { sys::verbs::qp_number(self.qp) }
+    }
+
+    /// Sends in flight that may be relied on.
+    pub fn send_depth(&self) -> u32 {
+        self.asked.send_depth.min(self.granted.send_depth)
+    }
+
+    /// Receives in flight that may be relied on.
+    pub fn recv_depth(&self) -> u32 {
+        self.asked.recv_depth.min(self.granted.recv_depth)
+    }
+
+    /// Pieces in one send.
+    pub fn send_sges(&self) -> u32 {
+        self.asked.send_sges.min(self.granted.send_sges)
+    }
+
+    /// Pieces in one READ, for which some devices allow fewer.
+    pub fn read_sges(&self) -> u32 {
+        self.send_sges().min(self.domain.device().limits().read_sges)
+    }
+
+    /// Pieces in one receive.
+    pub fn recv_sges(&self) -> u32 {
+        self.asked.recv_sges.min(self.granted.recv_sges)
+    }
+
+    /// Bytes inline that may be relied on: the smaller of asked and granted.
+    pub fn inline(&self) -> u32 {
+        self.asked.inline.min(self.granted.inline)
+    }
+
+    /// Bytes inline that were asked for.
+    pub const fn inline_asked(&self) -> u32 {
+        self.asked.inline
+    }
+
+    /// Bytes inline that the device granted; may be more than was asked for, and less.
+    pub const fn inline_granted(&self) -> u32 {
+        self.granted.inline
+    }
+
+    /// Its domain: regions of this one can be used with it.
+    pub const fn domain(&self) -> &Arc<ProtectionDomain> {
+        &self.domain
+    }
+
+    /// The queue where its sends complete.
+    pub const fn send_completions(&self) -> &Arc<CompletionQueue> {
+        &self.send_queue
+    }
+
+    /// The queue where its receives complete.
+    pub const fn recv_completions(&self) -> &Arc<CompletionQueue> {
+        &self.recv_queue
+    }
+
+    /// What the device says of it now: a system call.
+    ///
+    /// # Errors
+    ///
+    /// What the device says instead.
+    #[doc(alias = "ibv_query_qp")]
+    pub fn view(&self) -> Result<QpView, CallError> {
+        // SAFETY: the queue pair lives as long as `self`.
+        let raw = unsafe { sys::verbs::query_qp(self.qp) }?;
+        Ok(QpView {
+            state: QpState::from_raw(raw.state),
+            retry: raw.retry,
+            rnr_retry: raw.rnr_retry,
+            rnr_timer: RnrTimer::from_code(raw.min_rnr_timer),
+            ack_timeout: raw.ack_timeout,
+            reads: ReadDepths { reads_out: raw.reads_out, reads_in: raw.reads_in },
+        })
+    }
+
+    /// Moves it to the error state: all that is in it is flushed, and comes out of the completion
+    /// queues. May be repeated.
+    ///
+    /// # Errors
+    ///
+    /// What the device says.
+    #[doc(alias = "ibv_modify_qp")]
+    pub fn to_error(&self) -> Result<(), CallError> {
+        // SAFETY: the queue pair lives as long as `self`.
+        unsafe { sys::verbs::qp_to_error(self.qp) }
+    }
+
+    /// Sets how long the peer shall wait before it tries again when no receive is posted here.
+    ///
+    /// # Errors
+    ///
+    /// What the device says; some only allow it when connected.
+    pub fn set_rnr_timer(&self, timer: RnrTimer) -> Result<(), CallError> {
+        // SAFETY: the queue pair lives as long as `self`.
+        unsafe { sys::verbs::set_min_rnr_timer(self.qp, timer.code()) }
+    }
+
+    /// The way to its send queue.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`] when the device has no such way.
+    ///
+    /// # Safety
+    ///
+    /// Nothing is posted through the port after the last handle of this queue pair is gone, nor
+    /// before it is connected: devices accept such sends and send them at some later time
+    /// (`ibv_post_send(3)`). One port at a time posts.
+    pub unsafe fn send_port(&self) -> Result<SendPort, CallError> {
+        // SAFETY: the queue pair lives as long as `self`; that the port is not used longer is the
+        // caller's promise.
+        unsafe { sys::ops::SendOp::new(self.qp) }.map(SendPort::new)
+    }
+
+    /// The way to its receive queue; may be used at once.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`] when the device has no such way.
+    ///
+    /// # Safety
+    ///
+    /// Nothing is posted through the port after the last handle of this queue pair is gone. One
+    /// port at a time posts.
+    pub unsafe fn recv_port(&self) -> Result<RecvPort, CallError> {
+        // SAFETY: as in `send_port`.
+        unsafe { sys::ops::RecvOp::new(self.qp) }.map(RecvPort::new)
+    }
+
+    /// Destroys it, when this is the last handle; gives the handle back when another is left. From
+    /// then on no device touches the memory of what was in flight.
+    ///
+    /// Requests that are still in it end without a completion.
+    ///
+    /// # Errors
+    ///
+    /// The handle, when it is not the last.
+    #[doc(alias = "rdma_destroy_qp")]
+    pub fn destroy(self: Arc<Self>) -> Result<(), Arc<Self>> {
+        // There are no weak handles, so the last one cannot be copied any more.
+        match Arc::try_unwrap(self) {
+            Ok(last) => {
+                drop(last);
+                Ok(())
+            }
+            Err(shared) => Err(shared),
+        }
+    }
+}
+
+impl fmt::Debug for QueuePair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueuePair")
+            .field("number", &self.number())
+            .field("asked", &self.asked)
+            .field("granted", &self.granted)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        // SAFETY: this was the last handle, and ports are not used after that (`send_port`,
+        // `recv_port`); the identifier sees to it that no event of it is being fetched.
+        self.id.quietly(|id| unsafe { sys::cm::destroy_qp(id) });
+        self.send_queue.release(self.asked.send_depth);
+        self.recv_queue.release(self.asked.recv_depth);
+    }
+}
+
+impl QpState {
+    const fn from_raw(state: u32) -> Self {
+        match state {
+            0 => Self::Reset,
+            1 => Self::Init,
+            2 => Self::ReadyToReceive,
+            3 => Self::ReadyToSend,
+            4 => Self::Draining,
+            5 => Self::SendError,
+            6 => Self::Error,
+            other => Self::Other(other),
+        }
+    }
+}
+
+/// A queue pair cannot be made.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum QueuePairError {
+    /// A queue is deeper than the device allows.
+    TooDeep {
+        /// The depth that was asked for.
+        given: u32,
+        /// The device's largest.
+        max: u32,
+    },
+    /// A request has more pieces than the device allows.
+    TooManySges {
+        /// The number that was asked for.
+        given: u32,
+        /// The device's largest.
+        max: u32,
+    },
+    /// A completion queue has no place left for every request.
+    CompletionQueueTooSmall {
+        /// The places that are needed.
+        need: u32,
+        /// The places that are free.
+        have: u32,
+    },
+    /// Domain, completion queues and address belong to different devices.
+    WrongDevice,
+    /// The device belongs to the parent of this process.
+    WrongProcess(WrongProcess),
+    /// The device says no.
+    Call(CallError),
+}
+
+impl fmt::Display for QueuePairError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooDeep { given, max } => {
+                write!(f, "a queue of {given} requests is too deep; this device allows {max}")
+            }
+            Self::TooManySges { given, max } => {
+                write!(f, "{given} pieces in a request are too many; this device allows {max}")
+            }
+            Self::CompletionQueueTooSmall { need, have } => write!(
+                f,
+                "the queue pair needs {need} places in a completion queue that has {have} left; \
+                 make the completion queue deeper"
+            ),
+            Self::WrongDevice => f.write_str(
+                "domain, completion queues and address belong to different devices; \
+                 make the first two from the device of the address",
+            ),
+            Self::WrongProcess(error) => error.fmt(f),
+            Self::Call(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for QueuePairError {}
+
+fn reserve(queue: &CompletionQueue, slots: u32) -> Result<(), QueuePairError> {
+    queue
+        .reserve(slots)
+        .map_err(|have| QueuePairError::CompletionQueueTooSmall { need: slots, have })
+}

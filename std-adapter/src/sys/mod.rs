@@ -1,0 +1,42 @@
+//! The door to C: the only place that names rdma-sys.
+//!
+//! Thin functions over exported `rdma_*` and `ibv_*` calls and over the pointers in
+//! `ibv_context.ops`. Nothing here owns anything: the modules above do, and say when a handle dies.
+//! Which functions of rdma-sys must not be called, and why, stands in the module that replaces them.
+//!
+//! Invariant: nothing outside this folder sees a type of rdma-sys, reads `errno`, or compares a
+//! return value with −1.
+
+mod convert;
+pub use convert::CallError;
+#[cfg(feature = "verbs")]
+pub(crate) use convert::{count, non_null, normal, zero_or_errno};
+pub(crate) use convert::{errno, minus_one};
+
+#[cfg(feature = "verbs")]
+mod poll;
+#[cfg(feature = "verbs")]
+pub(crate) use poll::wait_readable;
+
+#[cfg(feature = "verbs")]
+pub(crate) mod address;
+#[cfg(feature = "verbs")]
+pub(crate) mod cm;
+#[cfg(feature = "verbs")]
+mod handle;
+#[cfg(feature = "verbs")]
+pub(crate) use handle::{
+    ChannelPtr, CmIdPtr, CompletionChannelPtr, ContextPtr, CqPtr, MrPtr, PdPtr, QpPtr,
+};
+#[cfg(feature = "verbs")]
+mod layout;
+#[cfg(feature = "verbs")]
+pub(crate) mod ops;
+#[cfg(feature = "verbs")]
+pub(crate) mod verbs;
+
+#[cfg(feature = "verbs")]
+use rdma_sys as ffi;
+
+#[cfg(test)]
+mod tests;
