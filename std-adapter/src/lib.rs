@@ -1,10 +1,9 @@
 //! RDMA for Rust: librdmacm connections, registered memory and ports on top of
 //! [`nanoverbs_core`].
 //!
-//! From bottom to top: [`memory`] (pages, and their registration), [`Device`],
-//! [`ProtectionDomain`], [`CompletionQueue`], [`QueuePair`] (what C keeps behind pointers, here
-//! with owners), [`port`] (the way from the core's queues to a queue pair), [`cm`] (who talks to
-//! whom).
+//! From bottom to top: [`memory`] (pages, and their registration), `Device`, `ProtectionDomain`,
+//! `CompletionQueue`, `QueuePair` (what C keeps behind pointers, here with owners), `port` (the way
+//! from the core's queues to a queue pair), `cm` (who talks to whom).
 //!
 //! Children hold their parents: a queue pair is destroyed before its completion queues, these and
 //! the regions before their domain, the domain before the device, in whatever order a program
@@ -18,7 +17,7 @@ pub use nanoverbs_core;
 mod deadline;
 pub use deadline::Deadline;
 
-#[expect(unsafe_code, reason = "the door to C")]
+#[cfg_attr(feature = "verbs", expect(unsafe_code, reason = "the door to C"))]
 mod sys;
 pub use sys::CallError;
 
