@@ -51,6 +51,9 @@ pub use completion::{
 mod ring;
 pub use ring::{Consumer, Drain, Full, Grant, Producer, Ring};
 
+#[expect(unsafe_code, reason = "a device follows the pointers that it was posted")]
+pub mod soft;
+
 mod id;
 mod slot;
 

@@ -9,7 +9,8 @@
 
 #[cfg(not(loom))]
 mod imp {
-    pub(crate) use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+    pub(crate) use core::hint::spin_loop;
+    pub(crate) use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
     /// A cell that changes threads; the closures are the only way in.
     #[repr(transparent)]
@@ -36,7 +37,8 @@ mod imp {
 
 #[cfg(loom)]
 mod imp {
-    pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+    pub(crate) use loom::hint::spin_loop;
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
     /// A cell that changes threads; loom checks every look at it.
     pub(crate) struct Cell<T>(loom::cell::UnsafeCell<T>);
