@@ -23,7 +23,7 @@ skip = { echo 'skipped: $(1) ($(2))'; mkdir -p $(TARGET); echo '$(1) ($(2))' >>$
 
 .PHONY: help
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' Makefile | while IFS='	' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' Makefile | while IFS='	' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
 
 .PHONY: deps deps-build deps-guest
 deps: ## install the Debian packages that are missing
@@ -79,6 +79,11 @@ no-std: ## the core on bare metal: built for two targets, and a program that run
 loom: ## every interleaving of what two threads share
 	$(call step,$@)
 	RUSTFLAGS='--cfg loom' cargo test --release -p nanoverbs-loom-tests --target-dir $(TARGET)/loom
+
+.PHONY: loom-mutants
+loom-mutants: ## weaken one ordering after the other and see that its loom model fails
+	$(call step,$@)
+	@loom-tests/mutants $(if $(MUTANTS),'$(MUTANTS)')
 
 .PHONY: miri
 miri: ## undefined behaviour in the core's unit tests
