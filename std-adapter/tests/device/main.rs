@@ -1,4 +1,16 @@
 //! Tests against a real RDMA device, run in the Soft-RoCE bed by `make rxe`.
+//!
+//! Both ends are in one process, at the address in `NANOVERBS_RXE_ADDR`. What is asserted is what
+//! Soft-RoCE does; where hardware differs, the test says so.
+
+#[cfg(feature = "verbs")]
+mod connect;
+#[cfg(feature = "verbs")]
+mod ends;
+#[cfg(feature = "verbs")]
+mod resources;
+#[cfg(feature = "verbs")]
+mod transfer;
 
 use std::fs;
 
