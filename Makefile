@@ -25,13 +25,15 @@ skip = { echo 'skipped: $(1) ($(2))'; mkdir -p $(TARGET); echo '$(1) ($(2))' >>$
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' Makefile | while IFS='	' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
 
-.PHONY: deps deps-build deps-guest
+.PHONY: deps deps-build deps-guest deps-bench
 deps: ## install the Debian packages that are missing
 	@.ci/deps
 deps-build:
 	@.ci/deps build
 deps-guest:
 	@.ci/deps build guest
+deps-bench:
+	@.ci/deps build bench
 
 .PHONY: demo
 demo: deps-build ## messages through the library, without RDMA hardware
@@ -97,8 +99,20 @@ rxe: deps-guest ## real librdmacm on a kernel's Soft-RoCE device, in a virtual m
 	$(call step,$@)
 	@std-adapter/rxe/run $(if $(CASES),'$(CASES)')
 
+.PHONY: bench-build bench bench-check
+bench-build:
+	cargo build --profile measured -p nanoverbs-benches --bins --examples
+	cargo build --profile measured-lto -p nanoverbs-benches --examples
+bench: deps-bench bench-build ## everything measured beside C, a table, and target/bench/report.json
+	$(call step,$@)
+	$(TARGET)/measured/bench
+bench-check: deps-build bench-build ## the instruction bars alone
+	$(call step,$@)
+	@if command -v valgrind >/dev/null; then $(TARGET)/measured/bench check; \
+	else $(call skip,bench-check,valgrind is not installed); fi
+
 .PHONY: test
-test: begin deps fmt clippy doc test-unit no-std loom miri demo rxe ## everything
+test: begin deps fmt clippy doc test-unit bench-check no-std loom miri demo rxe ## everything
 	@began=$$(cat $(TARGET)/began); \
 	printf '\nmake test: every step passed, in %s s\n' $$(($$(date +%s) - began)); \
 	if [ -s $(TARGET)/skipped ]; then sed 's/^/  but skipped: /' $(TARGET)/skipped; fi

@@ -127,6 +127,11 @@ impl Slice {
     pub const fn len(&self) -> u32 {
         self.length
     }
+
+    /// The key of its region, for requests that are made by hand.
+    pub const fn lkey(&self) -> LKey {
+        self.lkey
+    }
 }
 
 /// A piece does not lie inside its region.

@@ -1,0 +1,264 @@
+//! The bars of instructions and ticks: posting and consuming, beside C.
+
+use crate::bed::Shape;
+use crate::instructions::{Counts, key, poll_key};
+use crate::object::{Entry, Mode, Objects};
+use crate::report::Row;
+use crate::ticks::{self, Series};
+
+/// Ours, what it is held against, and where.
+struct Post {
+    bar: &'static str,
+    what: &'static str,
+    mode: Mode,
+    ours: &'static str,
+    reference: &'static str,
+    instructions: f64,
+    ticks: f64,
+}
+
+const POSTS: [Post; 9] = [
+    Post {
+        bar: "1",
+        what: "single, null, beside the twin in C",
+        mode: Mode::Null,
+        ours: "token_single",
+        reference: "twin_single",
+        instructions: 1.05,
+        ticks: 1.00,
+    },
+    Post {
+        bar: "1",
+        what: "single, null, a context of 32 bytes, beside the twin in C",
+        mode: Mode::Null,
+        ours: "value_single",
+        reference: "twin_single",
+        instructions: 1.05,
+        ticks: 1.00,
+    },
+    Post {
+        bar: "1b",
+        what: "single, mlx5-shaped, beside rdma_post_send",
+        mode: Mode::Mlx5,
+        ours: "token_single",
+        reference: "post_send",
+        instructions: 1.20,
+        ticks: 1.10,
+    },
+    Post {
+        bar: "2",
+        what: "chain of 16, null, beside the twin in C",
+        mode: Mode::Null,
+        ours: "token_chain",
+        reference: "twin_chain",
+        instructions: 1.05,
+        ticks: 1.00,
+    },
+    Post {
+        bar: "2",
+        what: "chain of 16, null, a context of 32 bytes, beside the twin in C",
+        mode: Mode::Null,
+        ours: "value_chain",
+        reference: "twin_chain",
+        instructions: 1.05,
+        ticks: 1.00,
+    },
+    Post {
+        bar: "3",
+        what: "chain of 16, mlx5-shaped, beside 16 calls of rdma_post_send",
+        mode: Mode::Mlx5,
+        ours: "token_chain",
+        reference: "post_send",
+        instructions: 0.85,
+        ticks: 0.68,
+    },
+    Post {
+        bar: "3",
+        what: "chain of 16 owned blocks, mlx5-shaped, beside 16 calls of rdma_post_send",
+        mode: Mode::Mlx5,
+        ours: "block_chain",
+        reference: "post_send",
+        instructions: 0.95,
+        ticks: 0.85,
+    },
+    Post {
+        bar: "3b",
+        what: "unsafe calls, chain of 16, null, beside the C chain without checks, with a context",
+        mode: Mode::Null,
+        ours: "raw_chain",
+        reference: "chain_context",
+        instructions: 1.25,
+        ticks: 1.10,
+    },
+    Post {
+        bar: "3b",
+        what: "unsafe calls, chain of 16, mlx5-shaped, beside the C chain without checks, with a context",
+        mode: Mode::Mlx5,
+        ours: "raw_chain",
+        reference: "chain_context",
+        instructions: 1.25,
+        ticks: 1.10,
+    },
+];
+
+/// Which of our builds a bar is about.
+const OURS: &str = "rustc";
+
+/// The best count among the C compilers.
+fn best<'o>(
+    entries: impl Iterator<Item = &'o Entry>,
+    counts: &Counts,
+    key_of: impl Fn(&Entry) -> String,
+) -> Option<f64> {
+    entries
+        .filter(|e| e.is_c())
+        .filter_map(|e| counts.get(&key_of(e)).copied())
+        .min_by(f64::total_cmp)
+}
+
+fn named<'o>(objects: &'o Objects, name: &str) -> impl Iterator<Item = &'o Entry> {
+    objects.entries.iter().filter(move |e| e.name == name)
+}
+
+/// Bars 1 to 4 in instructions.
+pub(crate) fn instructions(objects: &Objects, counts: &Counts) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for post in &POSTS {
+        let ours = counts.get(&key(post.mode, 16, &format!("{} ({OURS})", post.ours)));
+        let reference =
+            best(named(objects, post.reference), counts, |e| key(post.mode, 16, &e.label()));
+        if let (Some(ours), Some(reference)) = (ours, reference) {
+            let pair = (ours / 16.0, reference / 16.0);
+            rows.push(Row::beside(post.bar, post.what, "instructions", pair, post.instructions));
+        }
+    }
+    // Two sections a round, empty: what toggling costs is in both, and cancels out.
+    let of = |completions, outcomes| {
+        let ours = counts.get(&poll_key(completions, outcomes, &format!("poll ({OURS})")))?;
+        let c =
+            best(named(objects, "poll"), counts, |e| poll_key(completions, outcomes, &e.label()))?;
+        Some(ours - c)
+    };
+    if let (Some(one), Some(run), Some(many)) = (of(1, 1), of(1, 16), of(16, 16)) {
+        let outcome = (run - one) / 15.0;
+        let completion = (many - run) / 15.0;
+        let poll = one - outcome - completion;
+        let rest = "above ibv_poll_cq and a look at the status";
+        rows.push(Row::alone(
+            "4",
+            format!("retire, a completion, {rest}"),
+            "instructions",
+            completion,
+            14.0,
+        ));
+        rows.push(Row::alone("4", "take, an outcome", "instructions", outcome, 12.0));
+        rows.push(Row::alone("4", "poll, a call", "instructions", poll, 5.0));
+        let sum = 14.0 + 12.0 + 5.0;
+        rows.push(Row::alone(
+            "4",
+            "one completion of one request in all",
+            "instructions",
+            one,
+            sum,
+        ));
+    }
+    let empty = counts.get(&key(Mode::Empty, 16, &format!("empty_poll ({OURS})")));
+    let c = best(named(objects, "empty_poll"), counts, |e| key(Mode::Empty, 16, &e.label()));
+    if let (Some(ours), Some(c)) = (empty, c) {
+        rows.push(Row::beside("4", "an empty poll", "instructions", (*ours, c), 1.05));
+    }
+    rows
+}
+
+/// The best series of C.
+fn fastest<'s>(series: &'s [Series], name: &str) -> Option<&'s Series> {
+    series
+        .iter()
+        .filter(|s| s.entry.name == name && s.entry.is_c())
+        .min_by(|a, b| a.median().total_cmp(&b.median()))
+}
+
+fn ours<'s>(series: &'s [Series], name: &str) -> Option<&'s Series> {
+    series.iter().find(|s| s.entry.name == name && s.entry.compiler == OURS)
+}
+
+/// Bars 1 to 3b in ticks, warm, and 5, cold.
+pub(crate) fn ticks(objects: &Objects) -> (Vec<Row>, Vec<(Mode, Vec<Series>)>) {
+    let mut rows = Vec::new();
+    let mut all = Vec::new();
+    for mode in [Mode::Null, Mode::Mlx5] {
+        let entries = objects.entries.iter().filter(|e| !e.name.ends_with("poll"));
+        let series = ticks::measure(&objects.provider, entries, Shape::new(mode), 64, 3000);
+        for post in POSTS.iter().filter(|post| post.mode == mode) {
+            rows.extend(beside(
+                post.bar,
+                post.what,
+                &series,
+                post.ours,
+                post.reference,
+                post.ticks,
+            ));
+        }
+        all.push((mode, series));
+    }
+    let entries = || objects.entries.iter().filter(|e| e.name == "empty_poll");
+    let shape = Shape::new(Mode::Empty);
+    let series = ticks::measure(&objects.provider, entries(), shape, 1024, 1000);
+    rows.extend(beside("4", "an empty poll", &series, "empty_poll", "empty_poll", 1.05));
+    for mode in [Mode::Mlx5] {
+        let shape = Shape { qps: 1024, ..Shape::new(mode) };
+        for (ours, reference, what) in [
+            (
+                "token_single",
+                "twin_single",
+                "1,024 queue pairs in turn, cold, singles, mlx5-shaped",
+            ),
+            (
+                "token_chain",
+                "twin_chain",
+                "1,024 queue pairs in turn, cold, chains of 16, mlx5-shaped",
+            ),
+        ] {
+            let entries = objects.entries.iter().filter(|e| e.name == ours || e.name == reference);
+            let series = ticks::measure(&objects.provider, entries, shape, 1024, 40);
+            rows.extend(beside("5", what, &series, ours, reference, 1.00));
+        }
+    }
+    (rows, all)
+}
+
+fn beside(
+    bar: &'static str,
+    what: &str,
+    series: &[Series],
+    name: &str,
+    reference: &str,
+    limit: f64,
+) -> Option<Row> {
+    let (ours, reference) = (ours(series, name)?, fastest(series, reference)?);
+    let numbers = (ours.median(), reference.median(), ours.ratio_to(reference));
+    Some(Row::with_ratio(bar, what, "ticks", numbers, limit))
+}
+
+/// Every contender, for people: instructions and ticks a request.
+pub(crate) fn print(objects: &Objects, counts: &Counts, series: &[(Mode, Vec<Series>)]) {
+    println!(
+        "{:<34} {:>12} {:>8} {:>8} {:>12} {:>8} {:>8}",
+        "", "null, instr.", "min", "median", "mlx5, instr.", "min", "median"
+    );
+    for entry in objects.entries.iter().filter(|e| !e.name.ends_with("poll")) {
+        print!("{:<34}", entry.label());
+        for mode in [Mode::Null, Mode::Mlx5] {
+            let count = counts.get(&key(mode, 16, &entry.label())).map_or(f64::NAN, |n| n / 16.0);
+            let ticks = series
+                .iter()
+                .filter(|(of, _)| *of == mode)
+                .flat_map(|(_, series)| series)
+                .find(|s| s.entry.label() == entry.label());
+            let (min, median) = ticks.map_or((f64::NAN, f64::NAN), |s| (s.min(), s.median()));
+            print!(" {count:>12.1} {min:>8.2} {median:>8.2}");
+        }
+        println!();
+    }
+    println!();
+}

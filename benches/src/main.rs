@@ -1,0 +1,63 @@
+//! `make bench`: everything is measured in one run, and the bars of the design are held against it.
+
+mod bars;
+mod bed;
+mod instructions;
+mod object;
+mod report;
+mod ticks;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments.as_slice() {
+        ["count", plan, reach] => instructions::child(&object::load(), plan, *reach == "all"),
+        ["check"] => check(),
+        [] => everything(),
+        _ => {
+            eprintln!("usage: bench [check]");
+            std::process::exit(2);
+        }
+    }
+}
+
+/// The instruction bars alone, with limits that a slower hot path does not pass.
+fn check() {
+    object::compile();
+    let objects = object::load();
+    bed::check(&objects.provider, &objects.entries);
+    let Some(counts) = instructions::count(false) else {
+        println!("skipped: bench-check (valgrind is not installed)");
+        return;
+    };
+    let rows = bars::instructions(&objects, &counts);
+    report::print(&rows);
+}
+
+fn everything() {
+    object::compile();
+    let objects = object::load();
+    bed::check(&objects.provider, &objects.entries);
+    let mut rows = Vec::new();
+    let mut skipped = objects.skipped.clone();
+    let counts = instructions::count(true).unwrap_or_else(|| {
+        skipped.push("bars of instructions: valgrind is not installed".to_owned());
+        instructions::Counts::new()
+    });
+    rows.extend(bars::instructions(&objects, &counts));
+    let (more, series) = bars::ticks(&objects);
+    rows.extend(more);
+    rows.sort_by_key(|row| order(row.bar));
+    bars::print(&objects, &counts, &series);
+    report::print(&rows);
+    report::write(&rows, &skipped);
+    for line in &skipped {
+        println!("skipped: {line}");
+    }
+}
+
+/// "1" before "1b" before "2".
+fn order(bar: &str) -> (u32, bool) {
+    let digits = bar.trim_end_matches('b');
+    (digits.parse().unwrap_or(0), digits.len() < bar.len())
+}
