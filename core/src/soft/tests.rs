@@ -3,4 +3,12 @@
 extern crate std;
 
 mod bed;
+mod datagrams;
+mod faults;
 mod messages;
+mod posting;
+mod profiles;
+mod remote;
+mod setup;
+mod states;
+mod threads;

@@ -96,14 +96,14 @@ impl<'d> Bed<'d> {
 
     /// Posts a send of `len` bytes of the first half.
     pub(super) fn send(&mut self, id: u64, len: usize, flags: u32) -> i32 {
-        let mut list = [self.sge(0, len)];
-        post(&mut self.a.send, &mut [send_wr(id, opcode::SEND, &mut list, flags)]).0
+        let list = [self.sge(0, len)];
+        post(&mut self.a.send, &mut [send_wr(id, opcode::SEND, &list, flags)]).0
     }
 
     /// Posts a receive of `len` bytes into the second half.
     pub(super) fn receive(&mut self, id: u64, len: usize) -> i32 {
-        let mut list = [self.sge(2048, len)];
-        post_recv(&mut self.b.recv, &mut [recv_wr(id, &mut list)]).0
+        let list = [self.sge(2048, len)];
+        post_recv(&mut self.b.recv, &mut [recv_wr(id, &list)]).0
     }
 
     pub(super) fn steps(&self, count: usize) {
@@ -129,24 +129,29 @@ pub(super) fn piece(slice: Slice) -> Sge {
     Sge::new(slice.addr().as_ptr(), slice.len(), slice.lkey)
 }
 
-pub(super) fn send_wr(id: u64, op: u32, list: &mut [Sge], flags: u32) -> SendWr {
+pub(super) fn send_wr(id: u64, op: u32, list: &[Sge], flags: u32) -> SendWr {
     SendWr {
         wr_id: id,
         opcode: op,
-        sg_list: list.as_mut_ptr(),
+        sg_list: list.as_ptr().cast_mut(),
         num_sge: list.len() as i32,
         send_flags: flags,
         ..SendWr::EMPTY
     }
 }
 
-pub(super) fn rdma_wr(id: u64, op: u32, list: &mut [Sge], to: (u64, RKey)) -> SendWr {
+pub(super) fn rdma_wr(id: u64, op: u32, list: &[Sge], to: (u64, RKey)) -> SendWr {
     let target = Target { rdma: RdmaTarget { remote_addr: to.0, rkey: to.1 } };
     SendWr { target, ..send_wr(id, op, list, SIGNALED) }
 }
 
-pub(super) fn recv_wr(id: u64, list: &mut [Sge]) -> RecvWr {
-    RecvWr { wr_id: id, sg_list: list.as_mut_ptr(), num_sge: list.len() as i32, ..RecvWr::EMPTY }
+pub(super) fn recv_wr(id: u64, list: &[Sge]) -> RecvWr {
+    RecvWr {
+        wr_id: id,
+        sg_list: list.as_ptr().cast_mut(),
+        num_sge: list.len() as i32,
+        ..RecvWr::EMPTY
+    }
 }
 
 /// Where a peer finds the byte at `offset` of a region.
@@ -193,13 +198,6 @@ pub(super) fn poll(queue: &mut Queue<'_>) -> Vec<Wc> {
         }
     }
     all
-}
-
-/// Takes what is there, without driving the device more than once.
-pub(super) fn poll_once(queue: &mut Queue<'_>) -> Vec<(u64, u32)> {
-    let mut some = [Wc::EMPTY; 16];
-    let count = queue.poll(&mut some);
-    some[..count.max(0) as usize].iter().map(|wc| (wc.wr_id, wc.status)).collect()
 }
 
 pub(super) fn ids_and_statuses(queue: &mut Queue<'_>) -> Vec<(u64, u32)> {

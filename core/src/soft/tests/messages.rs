@@ -47,10 +47,10 @@ fn pieces_are_gathered_and_scattered_in_order() {
     }
     let source = device.register(bed.domain, memory).unwrap();
     let cut = |at, len| piece(source.slice(at, len).unwrap());
-    let mut from = [cut(0, 3), cut(10, 1), cut(20, 0), cut(30, 12)];
-    let mut into = [bed.sge(2048, 2), bed.sge(2060, 7), bed.sge(2080, 100)];
-    post_recv(&mut bed.b.recv, &mut [recv_wr(1, &mut into)]);
-    post(&mut bed.a.send, &mut [send_wr(2, opcode::SEND, &mut from, SIGNALED)]);
+    let from = [cut(0, 3), cut(10, 1), cut(20, 0), cut(30, 12)];
+    let into = [bed.sge(2048, 2), bed.sge(2060, 7), bed.sge(2080, 100)];
+    post_recv(&mut bed.b.recv, &mut [recv_wr(1, &into)]);
+    post(&mut bed.a.send, &mut [send_wr(2, opcode::SEND, &from, SIGNALED)]);
     assert_eq!(poll(&mut bed.at_b)[0].byte_len, 16);
     assert_eq!(read(bed.slice(2048, 2)), [0, 1]);
     assert_eq!(read(bed.slice(2060, 8)), [2, 10, 30, 31, 32, 33, 34, 2]);
@@ -66,10 +66,10 @@ fn inline_bytes_are_copied_during_the_post() {
         let mut payload = [9_u8; 5];
         let mut tail = [8_u8; 2];
         // No key: inline bytes need no registration.
-        let mut list =
+        let list =
             [Sge::new(payload.as_mut_ptr(), 5, NO_KEY), Sge::new(tail.as_mut_ptr(), 2, NO_KEY)];
         let flags = SIGNALED | send_flags::INLINE;
-        let result = post(&mut bed.a.send, &mut [send_wr(2, opcode::SEND, &mut list, flags)]);
+        let result = post(&mut bed.a.send, &mut [send_wr(2, opcode::SEND, &list, flags)]);
         assert_eq!(result, (0, None));
         payload.fill(0);
     }
@@ -81,12 +81,10 @@ fn inline_bytes_are_copied_during_the_post() {
 fn an_empty_message_is_a_message() {
     let device = device(Profile::STRICT);
     let mut bed = Bed::new(&device);
-    post_recv(&mut bed.b.recv, &mut [recv_wr(1, &mut []), recv_wr(2, &mut [])]);
-    let mut empty = [Sge::EMPTY];
-    let mut requests = [
-        send_wr(3, opcode::SEND, &mut [], SIGNALED),
-        send_wr(4, opcode::SEND, &mut empty, SIGNALED),
-    ];
+    post_recv(&mut bed.b.recv, &mut [recv_wr(1, &[]), recv_wr(2, &[])]);
+    let empty = [Sge::EMPTY];
+    let mut requests =
+        [send_wr(3, opcode::SEND, &[], SIGNALED), send_wr(4, opcode::SEND, &empty, SIGNALED)];
     assert_eq!(post(&mut bed.a.send, &mut requests), (0, None));
     let at_b = poll(&mut bed.at_b);
     assert_eq!(at_b.iter().map(|wc| wc.byte_len).collect::<vec::Vec<_>>(), [0, 0]);
@@ -98,8 +96,8 @@ fn an_immediate_arrives_beside_the_message() {
     let device = device(Profile::STRICT);
     let mut bed = Bed::new(&device);
     bed.receive(1, 64);
-    let mut list = [bed.sge(0, 4)];
-    let mut wr = send_wr(2, opcode::SEND_WITH_IMM, &mut list, SIGNALED);
+    let list = [bed.sge(0, 4)];
+    let mut wr = send_wr(2, opcode::SEND_WITH_IMM, &list, SIGNALED);
     wr.imm_data = 0x89ab_cdef_u32.to_be();
     post(&mut bed.a.send, &mut [wr]);
     let at_b = poll(&mut bed.at_b);
@@ -206,8 +204,8 @@ fn a_wrong_local_key_ends_the_sender() {
             bed.receive(1, 64);
             // The last piece is wrong in each case, and the region is that of the first bed: foreign
             // to the later ones.
-            let mut list = [bed.sge(0, 8), sge];
-            post(&mut bed.a.send, &mut [send_wr(2, opcode::SEND, &mut list, 0)]);
+            let list = [bed.sge(0, 8), sge];
+            post(&mut bed.a.send, &mut [send_wr(2, opcode::SEND, &list, 0)]);
             assert_eq!(bed.ids_and_statuses_at_a(), [(2, status)]);
             assert!(poll(&mut bed.at_b).is_empty(), "the peer hears nothing");
         }
@@ -220,8 +218,8 @@ fn a_receive_into_memory_of_another_domain_ends_both_sides() {
         let device = device(profile);
         let mut bed = Bed::new(&device);
         let other = device.register(device.domain(), bytes(64, 0)).unwrap();
-        let mut list = [piece(other.slice(0, 64).unwrap())];
-        post_recv(&mut bed.b.recv, &mut [recv_wr(1, &mut list)]);
+        let list = [piece(other.slice(0, 64).unwrap())];
+        post_recv(&mut bed.b.recv, &mut [recv_wr(1, &list)]);
         bed.send(2, 8, SIGNALED);
         assert_eq!(bed.ids_and_statuses_at_a(), [(2, 11)]);
         assert_eq!(bed.ids_and_statuses_at_b(), [(1, receiver)]);
@@ -233,9 +231,9 @@ fn memory_that_was_deregistered_is_out_of_reach() {
     let device = device(Profile::STRICT);
     let mut bed = Bed::new(&device);
     let extra = device.register(bed.domain, bytes(64, 3)).unwrap();
-    let mut list = [piece(extra.slice(0, 8).unwrap())];
+    let list = [piece(extra.slice(0, 8).unwrap())];
     bed.receive(1, 64);
-    post(&mut bed.a.send, &mut [send_wr(2, opcode::SEND, &mut list, SIGNALED)]);
+    post(&mut bed.a.send, &mut [send_wr(2, opcode::SEND, &list, SIGNALED)]);
     assert_eq!(device.take_back(extra).unwrap().len(), 64);
     assert_eq!(bed.ids_and_statuses_at_a(), [(2, 4)]);
 }
@@ -246,8 +244,8 @@ fn a_queue_pair_may_be_its_own_peer() {
     let mut bed = Bed::unconnected(&device, |config| config);
     bed.b.control.connect(&bed.b.control).unwrap();
     bed.receive(1, 64);
-    let mut list = [bed.sge(0, 16)];
-    post(&mut bed.b.send, &mut [send_wr(2, opcode::SEND, &mut list, SIGNALED)]);
+    let list = [bed.sge(0, 16)];
+    post(&mut bed.b.send, &mut [send_wr(2, opcode::SEND, &list, SIGNALED)]);
     assert_eq!(bed.ids_and_statuses_at_b(), [(1, 0), (2, 0)]);
 }
 
@@ -279,7 +277,7 @@ fn a_shared_receive_queue_serves_whoever_comes_first() {
     let [first, second] = &mut lists;
     let mut requests = [recv_wr(1, first), recv_wr(2, second)];
     assert_eq!(post_recv(&mut shared.recv, &mut requests), (0, None));
-    assert_eq!(post_recv(&mut c.recv, &mut [recv_wr(3, &mut [])]).0, 22);
+    assert_eq!(post_recv(&mut c.recv, &mut [recv_wr(3, &[])]).0, 22);
     bed.send(4, 8, SIGNALED);
     let at_b = poll(&mut bed.at_b);
     assert_eq!((at_b[0].wr_id, at_b[0].qp_num), (1, c.control.number().to_raw()));
