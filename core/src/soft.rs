@@ -14,17 +14,58 @@
 //! completion, or, when it succeeds unsignaled, that of a later one. Only a completion queue that overruns
 //! and a queue pair that is destroyed lose some, as on any device.
 //!
-//! ```
-//! use nanoverbs_core::soft::{Device, QpConfig, State};
+//! A message from one queue pair to another, without a line of unsafe code:
 //!
-//! static DEVICE: Device<2, 64> = Device::new();
+//! ```
+//! use nanoverbs_core::soft::{Device, QpConfig, QueuePair};
+//! use nanoverbs_core::{BlockHeader, Place, Pool, PoolRoot, op};
+//! use nanoverbs_core::{Completions, RecvConfig, RecvQueue, RecvSlots, RecvStaging};
+//! use nanoverbs_core::{SendConfig, SendQueue, SendSlots, SendStaging};
+//!
+//! static DEVICE: Device<2, 16> = Device::new();
+//! static MEMORY: Place<[u8; 4096]> = Place::new([0; 4096]);
+//! # let headers = Box::leak(Box::new([const { BlockHeader::new() }; 16]));
+//! # let root = Box::leak(Box::new(PoolRoot::new()));
 //!
 //! let domain = DEVICE.domain();
-//! let (sends, receives) = (DEVICE.completion_queue(64)?, DEVICE.completion_queue(64)?);
-//! let a = DEVICE.queue_pair(QpConfig::new(domain), &sends, &receives)?;
-//! let b = DEVICE.queue_pair(QpConfig::new(domain), &sends, &receives)?;
+//! let region = DEVICE.register(domain, MEMORY.take().unwrap())?;
+//! let mut pool = Pool::new(root, headers, region, 256)?;
+//!
+//! let queue = DEVICE.completion_queue(64)?;
+//! let a = DEVICE.queue_pair(QpConfig::new(domain), &queue, &queue)?;
+//! let b = DEVICE.queue_pair(QpConfig::new(domain), &queue, &queue)?;
 //! a.control.connect(&b.control)?;
-//! assert_eq!(a.control.state(), State::ReadyToSend);
+//! let mut completions: Completions<_> = Completions::new(queue, 64);
+//!
+//! let (mut slots, mut staging) = (SendSlots::<_, 16>::new(), SendStaging::<4, 1>::new());
+//! let mut sends = SendQueue::new(a.send, &mut slots, SendConfig::new(domain))?;
+//! sends.open();
+//! let (mut slots, mut receiving) = (RecvSlots::<_, 16>::new(), RecvStaging::<4, 1>::new());
+//! let mut receives = RecvQueue::new(b.recv, &mut slots, RecvConfig::new(domain))?;
+//!
+//! let mut link = receiving.link();
+//! let mut chain = receives.reserve(&mut link, 1).unwrap();
+//! chain.push(pool.allocate().unwrap()).unwrap();
+//! chain.submit().unwrap();
+//!
+//! let mut block = pool.allocate().unwrap();
+//! block[..5].copy_from_slice(b"hello");
+//! block.set_len(5)?;
+//! let mut link = staging.link();
+//! let mut chain = sends.reserve(&mut link, 1).unwrap();
+//! chain.push(op::Send::new().signaled(), block).unwrap();
+//! chain.submit().unwrap();
+//!
+//! let message = loop {
+//!     for completion in completions.poll()? {
+//!         if completion.is_recv() { receives.retire(completion)? } else { sends.retire(completion)? };
+//!     }
+//!     if let Some(ended) = receives.take() {
+//!         break ended;
+//!     }
+//! };
+//! assert_eq!(message.outcome.success().unwrap().byte_len(), Some(5));
+//! assert_eq!(&message.context[..5], b"hello");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
