@@ -47,9 +47,27 @@ pub use completion::{
     PollError, Success,
 };
 
+mod arm;
+pub use arm::{ArmError, Armed};
+
 #[expect(unsafe_code, reason = "values cross threads through uninitialised slots")]
 mod ring;
 pub use ring::{Consumer, Drain, Full, Grant, Producer, Ring};
+
+mod doorbell;
+pub use doorbell::{Doorbell, Nap};
+
+mod stop;
+pub use stop::Stop;
+
+mod group;
+pub use group::{Group, JoinError, Joined, Member, RecvSeat, Route, SendSeat, Turns};
+
+mod counters;
+pub use counters::{Counters, Reading};
+
+mod recorder;
+pub use recorder::Recorder;
 
 #[expect(unsafe_code, reason = "a device follows the pointers that it was posted")]
 pub mod soft;

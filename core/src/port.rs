@@ -62,6 +62,16 @@ pub unsafe trait PollPort {
     fn poll(&mut self, into: &mut [Wc]) -> i32;
 }
 
+/// A completion queue that can say when something comes. The shape is that of `ibv_req_notify_cq(3)`.
+///
+/// Used by [`crate::Completions::arm`], which knows in which order to arm and to look.
+#[doc(alias = "ibv_req_notify_cq")]
+pub trait ArmPort: PollPort {
+    /// Asks for one event when the next completion comes, or the next solicited or failed one;
+    /// returns 0 or an error number. A completion that is already there need not bring an event.
+    fn arm(&mut self, solicited_only: bool) -> i32;
+}
+
 // SAFETY: the port behind the reference keeps the promises.
 unsafe impl<P: SendPort + ?Sized> SendPort for &mut P {
     #[inline(always)]
@@ -85,5 +95,11 @@ unsafe impl<P: PollPort + ?Sized> PollPort for &mut P {
     #[inline(always)]
     fn poll(&mut self, into: &mut [Wc]) -> i32 {
         (**self).poll(into)
+    }
+}
+
+impl<P: ArmPort + ?Sized> ArmPort for &mut P {
+    fn arm(&mut self, solicited_only: bool) -> i32 {
+        (**self).arm(solicited_only)
     }
 }

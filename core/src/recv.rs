@@ -19,6 +19,7 @@ use core::ptr::{self, NonNull};
 use crate::abi::{RecvWr, Sge, WcStatus};
 use crate::completion::{Completion, Ended, Failure, Foreign, Operation, Outcome, Success};
 use crate::context::{RecvBuffers, SliceList};
+use crate::group::RecvSeat;
 use crate::id::Serial;
 use crate::leak;
 use crate::port::RecvPort;
@@ -161,6 +162,31 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
         slots: &'s mut RecvSlots<C, N>,
         config: RecvConfig,
     ) -> Result<Self, ConfigError> {
+        Self::with_serial(port, slots, config, Serial::recv())
+    }
+
+    /// The same for a member of a [`crate::Group`]: with the seat's identity, and no deeper than the seat.
+    ///
+    /// # Errors
+    ///
+    /// As [`RecvQueue::new`]; the member is one until it leaves.
+    pub fn with_seat(
+        port: P,
+        slots: &'s mut RecvSlots<C, N>,
+        config: RecvConfig,
+        seat: RecvSeat,
+    ) -> Result<Self, ConfigError> {
+        let (serial, depth) = seat.take();
+        let depth = config.depth.min(depth);
+        Self::with_serial(port, slots, config.depth(depth), serial)
+    }
+
+    fn with_serial(
+        port: P,
+        slots: &'s mut RecvSlots<C, N>,
+        config: RecvConfig,
+        serial: Serial,
+    ) -> Result<Self, ConfigError> {
         let depth = config.depth.min(N as u32);
         if depth == 0 {
             return Err(ConfigError::NoDepth);
@@ -172,7 +198,7 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
             taken: 0,
             ended: 0,
             limit: depth,
-            serial: Serial::recv(),
+            serial,
             domain: config.domain,
             max_sges: config.max_sges,
         };

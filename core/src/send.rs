@@ -20,6 +20,7 @@ use core::ptr::{self, NonNull};
 use crate::abi::{SendWr, Sge, WcStatus, send_flags};
 use crate::completion::{Completion, Ended, Failure, Foreign, Outcome, Success};
 use crate::context::SliceList;
+use crate::group::SendSeat;
 use crate::id::Serial;
 use crate::leak;
 use crate::op;
@@ -207,6 +208,31 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
         slots: &'s mut SendSlots<C, N>,
         config: SendConfig,
     ) -> Result<Self, ConfigError> {
+        Self::with_serial(port, slots, config, Serial::send())
+    }
+
+    /// The same for a member of a [`crate::Group`]: with the seat's identity, and no deeper than the seat.
+    ///
+    /// # Errors
+    ///
+    /// As [`SendQueue::new`]; the member is one until it leaves.
+    pub fn with_seat(
+        port: P,
+        slots: &'s mut SendSlots<C, N>,
+        config: SendConfig,
+        seat: SendSeat,
+    ) -> Result<Self, ConfigError> {
+        let (serial, depth) = seat.take();
+        let depth = config.depth.min(depth);
+        Self::with_serial(port, slots, config.depth(depth), serial)
+    }
+
+    fn with_serial(
+        port: P,
+        slots: &'s mut SendSlots<C, N>,
+        config: SendConfig,
+        serial: Serial,
+    ) -> Result<Self, ConfigError> {
         let depth = config.depth.min(N as u32);
         if depth == 0 {
             return Err(ConfigError::NoDepth);
@@ -225,7 +251,7 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
             taken: 0,
             ended: 0,
             limit: 0,
-            serial: Serial::send(),
+            serial,
             domain: config.domain,
             max_message: config.max_message,
             silent: 0,

@@ -1,8 +1,8 @@
 //! What may change threads, and what may not be shared.
 
 use nanoverbs_core::{
-    Block, Completion, Completions, Consumer, Pool, Producer, RecvQueue, RecvStaging, SendLink,
-    SendQueue, SendStaging,
+    Block, Completion, Completions, Consumer, Counters, Doorbell, Group, Member, Nap, Pool,
+    Producer, RecvQueue, RecvSeat, RecvStaging, SendLink, SendQueue, SendSeat, SendStaging, Stop,
 };
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
@@ -29,3 +29,14 @@ assert_impl_all!(Consumer<'static, u64, 4>: Send);
 assert_not_impl_any!(Producer<'static, *const u8, 4>: Send);
 assert_not_impl_any!(Producer<'static, u64, 4>: Clone);
 assert_not_impl_any!(Consumer<'static, u64, 4>: Clone);
+assert_impl_all!(Group<4>: Send);
+assert_impl_all!(Member: Send);
+assert_not_impl_any!(Member: Clone, Default);
+assert_impl_all!(SendSeat: Send);
+assert_not_impl_any!(SendSeat: Clone, Default);
+assert_impl_all!(RecvSeat: Send);
+assert_not_impl_any!(RecvSeat: Clone, Default);
+assert_impl_all!(Doorbell: Sync);
+assert_not_impl_any!(Nap<'static>: Clone);
+assert_impl_all!(Stop: Sync);
+assert_impl_all!(Counters: Sync);
