@@ -4,9 +4,9 @@
 //! is made, a place for every request that it can hold, and is refused when there are too few:
 //! devices drop what does not fit, silently or with both queues.
 //!
-//! Polling is the business of one [`PollPort`], which belongs to one thread. Arming and waiting may be done
-//! by any thread. The order that loses no wake-up is: poll until empty, [`arm`](CompletionQueue::arm),
-//! poll once more, and only then [`wait`](CompletionChannel::wait).
+//! Polling is the business of one [`PollPort`], which belongs to one thread. Arming and waiting may
+//! be done by any thread. The order that loses no wake-up is: poll until empty,
+//! [`arm`](CompletionQueue::arm), poll once more, and only then [`wait`](CompletionChannel::wait).
 //!
 //! Events are acknowledged in the call that takes them, so destroying a queue never waits on a
 //! user.

@@ -10,9 +10,10 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::cm::{CmId, EventChannel};
+use crate::cm::{CmId, EventChannel, EventKind};
 use crate::sys::{self, CallError, ContextPtr};
 use crate::{DomainError, ProtectionDomain};
 
@@ -23,6 +24,7 @@ pub struct Device {
     limits: Limits,
     pid: u32,
     default_domain: Mutex<Weak<ProtectionDomain>>,
+    removed: AtomicBool,
     anchor: Anchor,
 }
 
@@ -31,7 +33,9 @@ enum Anchor {
     /// It was opened by name, and is closed with the device.
     Opened,
     /// An identifier that is bound to it.
-    Bound { _id: Arc<CmId> },
+    Bound(Arc<CmId>),
+    /// Nothing any more.
+    Gone,
 }
 
 /// What a device can do.
@@ -116,7 +120,7 @@ impl Device {
         }
         // SAFETY: `id` is bound to the context, which therefore lives.
         let limits = unsafe { sys::verbs::limits(context) }?;
-        let anchor = Anchor::Bound { _id: anchor_beside(id) };
+        let anchor = Anchor::Bound(anchor_beside(id));
         let device = Self::new(context, limits, anchor);
         known.push(Arc::downgrade(&device));
         Ok(Some(device))
@@ -130,6 +134,7 @@ impl Device {
             limits: Limits::from_raw(limits),
             pid: std::process::id(),
             default_domain: Mutex::new(Weak::new()),
+            removed: AtomicBool::new(false),
             anchor,
         })
     }
@@ -160,6 +165,21 @@ impl Device {
         Ok(domain)
     }
 
+    /// Whether the device is being removed, as far as the connection manager has told. Its removal
+    /// waits until every handle of it is gone.
+    pub fn is_removed(&self) -> bool {
+        if let Anchor::Bound(id) = &self.anchor {
+            while let Ok(Some(event)) = id.channel().next_event() {
+                if event.kind == EventKind::DeviceRemoved {
+                    // Relaxed: it says nothing about other memory.
+                    self.removed.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+        // Relaxed: as above.
+        self.removed.load(Ordering::Relaxed)
+    }
+
     pub(crate) const fn context(&self) -> ContextPtr {
         self.context
     }
@@ -185,10 +205,20 @@ impl fmt::Debug for Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        if matches!(self.anchor, Anchor::Opened) {
-            // A device that was pulled says EIO; there is nobody to tell and nothing to do.
-            // SAFETY: everything made on the context holds the device, so nothing is left.
-            let _ = unsafe { sys::verbs::close_device(self.context) };
+        let removed = self.is_removed();
+        match std::mem::replace(&mut self.anchor, Anchor::Gone) {
+            Anchor::Opened => {
+                // A device that was pulled says EIO; there is nobody to tell and nothing to do.
+                // SAFETY: everything made on the context holds the device, so nothing is left.
+                let _ = unsafe { sys::verbs::close_device(self.context) };
+            }
+            Anchor::Bound(id) => {
+                drop(id);
+                if removed {
+                    sys::cm::let_go_of_removed_devices();
+                }
+            }
+            Anchor::Gone => {}
         }
     }
 }
@@ -264,8 +294,8 @@ fn registry() -> MutexGuard<'static, Vec<Weak<Device>>> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An identifier of its own, bound to the same device, so that `id` can go when its connection does;
-/// `id` itself where that cannot be had.
+/// An identifier of its own, bound to the same device, so that `id` can go when its connection
+/// does; `id` itself where that cannot be had.
 fn anchor_beside(id: &Arc<CmId>) -> Arc<CmId> {
     let beside = || {
         let mut addr: SocketAddr = id.local_addr()?;

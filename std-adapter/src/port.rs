@@ -1,8 +1,9 @@
 //! The core's ports on a real device: straight through the pointers in `ibv_context.ops`.
 //!
 //! [`SendPort`] and [`RecvPort`] are two words each and are owned by the queue that posts through
-//! them, so they hold nothing: who owns queues and a [`QueuePair`](crate::QueuePair) together keeps them in this order,
-//! queues before queue pair, so that the ports end first. [`PollPort`] holds its completion queue.
+//! them, so they hold nothing: who owns queues and a [`QueuePair`](crate::QueuePair) together keeps
+//! them in this order, queues before queue pair, so that the ports end first. [`PollPort`] holds
+//! its completion queue.
 //!
 //! All are `Send` and not `Sync`: one thread at a time, the one that owns the queue.
 

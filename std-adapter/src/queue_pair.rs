@@ -1,8 +1,9 @@
 //! Queue pairs: made on an identifier of the connection manager, on completion queues of our own.
 //!
 //! A [`QueuePair`] comes from [`Route::create_queue_pair`](crate::cm::Route::create_queue_pair) or
-//! [`Request::create_queue_pair`](crate::cm::Request::create_queue_pair) and is shared by [`Arc`]: whoever posts keeps a
-//! handle beside its queues, the connection keeps another. It is destroyed with the last one.
+//! [`Request::create_queue_pair`](crate::cm::Request::create_queue_pair) and is shared by [`Arc`]:
+//! whoever posts keeps a handle beside its queues, the connection keeps another. It is destroyed
+//! with the last one.
 //!
 //! Any thread may call anything here; the ports belong to one thread each.
 //!
@@ -47,8 +48,9 @@ impl QueuePairOptions {
         self
     }
 
-    /// Up to so many bytes inline. What a device grants is only known when the queue pair is made; when
-    /// it refuses, half is asked for, and so on, and [`QueuePair::inline`] says what came of it.
+    /// Up to so many bytes inline. What a device grants is only known when the queue pair is made;
+    /// when it refuses, half is asked for, and so on, and [`QueuePair::inline`] says what came of
+    /// it.
     pub const fn inline(mut self, bytes: u32) -> Self {
         self.asked.inline = bytes;
         self

@@ -11,8 +11,8 @@ use crate::sys::{self, CallError, ChannelPtr};
 
 /// A channel of connection events, shared by the identifiers that were made on it.
 ///
-/// A clone is another handle of the same channel. Its descriptor is readable when there is an event.
-/// Any thread may call.
+/// A clone is another handle of the same channel. Its descriptor is readable when there is an
+/// event. Any thread may call.
 #[derive(Clone)]
 #[doc(alias = "rdma_event_channel")]
 pub struct EventChannel {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{CmId, ConnectParams, EventKind, PrivateData, ReadDepths, RnrTimer};
+use super::{CmId, EventKind, PrivateData, ReadDepths, RnrTimer};
 use crate::sys::{self, CallError};
 use crate::{Deadline, QueuePair};
 
@@ -32,8 +32,8 @@ pub struct Connection {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum ConnectionEvent {
-    /// It has ended, from whichever side. The queue pair is in the error state from here on, and everything
-    /// in it is flushed.
+    /// It has ended, from whichever side. The queue pair is in the error state from here on, and
+    /// everything in it is flushed.
     Disconnected,
     /// The way to the peer was lost. Requests under way decide whether it is the end.
     Unreachable,
@@ -51,11 +51,10 @@ impl Connection {
         peer: SocketAddr,
         reads: ReadDepths,
         private_data: Option<PrivateData>,
-        params: &ConnectParams,
+        rnr_timer: RnrTimer,
     ) -> Self {
         // A device that does not let it be lowered keeps the long timer: slow, and nothing worse.
-        let rnr_timer =
-            queue_pair.set_rnr_timer(params.rnr_timer).is_ok().then_some(params.rnr_timer);
+        let rnr_timer = queue_pair.set_rnr_timer(rnr_timer).is_ok().then_some(rnr_timer);
         let local = id.local_addr().unwrap_or(peer);
         let ended = AtomicBool::new(false);
         Self { id, queue_pair, peer, local, reads, private_data, rnr_timer, ended }
@@ -152,8 +151,8 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// What the device says, when the queue pair could not be moved. That the peer could not be told
-    /// is no error.
+    /// What the device says, when the queue pair could not be moved. That the peer could not be
+    /// told is no error.
     #[doc(alias = "rdma_disconnect")]
     pub fn disconnect(&self) -> Result<(), CallError> {
         if self.id.disconnect().is_ok() {

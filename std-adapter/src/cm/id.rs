@@ -45,7 +45,7 @@ impl CmId {
         self.token
     }
 
-    pub(super) const fn channel(&self) -> &EventChannel {
+    pub(crate) const fn channel(&self) -> &EventChannel {
         &self.channel
     }
 

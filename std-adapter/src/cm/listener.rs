@@ -1,16 +1,12 @@
-//! The accepting side: bind, take a request, make a queue pair, post receives, accept.
+//! The accepting side, first half: bind, take a request, make a queue pair.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use super::{
-    CmId, ConnectParams, Connection, EventChannel, EventKind, OutOfRange, PrivateData,
-    PrivateDataTooLong, ReadDepths,
-};
-use crate::sys::CallError;
-use crate::sys::cm::RawParams;
+use super::{CmId, EventChannel, EventKind, Incoming, PrivateData, PrivateDataTooLong, ReadDepths};
+use crate::sys::{self, CallError};
 use crate::{
     CompletionQueue, Deadline, Device, ProtectionDomain, QueuePair, QueuePairError,
     QueuePairOptions,
@@ -62,8 +58,8 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// [`ListenError::TimedOut`] when the deadline passed first. A request that could not be taken is refused and
-    /// reported; the listener goes on.
+    /// [`ListenError::TimedOut`] when the deadline passed first. A request that could not be taken
+    /// is refused and reported; the listener goes on.
     #[doc(alias = "rdma_get_request")]
     pub fn accept(&self, deadline: impl Into<Deadline>) -> Result<Request, ListenError> {
         let deadline = deadline.into();
@@ -72,7 +68,7 @@ impl Listener {
                 return Ok(request);
             }
             let [readable] =
-                crate::sys::wait_readable([self.as_fd()], deadline).map_err(ListenError::Call)?;
+                sys::wait_readable([self.as_fd()], deadline).map_err(ListenError::Call)?;
             if !readable {
                 return Err(ListenError::TimedOut);
             }
@@ -111,7 +107,7 @@ impl AsFd for Listener {
 /// A peer that wants to connect. Dropped, it is refused.
 #[derive(Debug)]
 pub struct Request {
-    id: Arc<CmId>,
+    pub(super) id: Arc<CmId>,
     device: Arc<Device>,
     peer: SocketAddr,
     data: PrivateData,
@@ -142,7 +138,8 @@ impl Request {
         &self.data
     }
 
-    /// The READs that the peer offers: `reads_in` of its own, `reads_out` of this side's that it will serve.
+    /// The READs that the peer offers: `reads_in` of its own, `reads_out` of this side's that it
+    /// will serve.
     pub const fn offered_reads(&self) -> ReadDepths {
         self.offered
     }
@@ -167,15 +164,15 @@ impl Request {
     ) -> Result<Incoming, QueuePairError> {
         let queue_pair =
             QueuePair::new(&self.id, domain, send_completions, recv_completions, options)?;
-        Ok(Incoming { queue_pair, request: self })
+        Ok(Incoming::new(queue_pair, self))
     }
 
     /// Refuses, and says why in bytes of its own.
     ///
     /// # Errors
     ///
-    /// [`RejectError::PrivateDataTooLong`] beyond [`PrivateData::MAX_REJECT`] bytes; the peer is refused
-    /// all the same.
+    /// [`RejectError::PrivateDataTooLong`] beyond [`PrivateData::MAX_REJECT`] bytes; the peer is
+    /// refused all the same.
     #[doc(alias = "rdma_reject")]
     pub fn reject(self, private_data: &[u8]) -> Result<(), RejectError> {
         let max = PrivateData::MAX_REJECT;
@@ -184,89 +181,6 @@ impl Request {
             return Err(RejectError::PrivateDataTooLong(PrivateDataTooLong { given, max }));
         }
         self.id.reject(private_data).map_err(RejectError::Call)
-    }
-}
-
-/// A request with a queue pair: post receives, then [`accept`](Self::accept). Dropped, it is
-/// refused.
-#[derive(Debug)]
-pub struct Incoming {
-    queue_pair: Arc<QueuePair>,
-    request: Request,
-}
-
-impl Incoming {
-    /// The queue pair, for its receive port. Keep a handle beside the queues that post to it.
-    pub const fn queue_pair(&self) -> &Arc<QueuePair> {
-        &self.queue_pair
-    }
-
-    /// The request.
-    pub const fn request(&self) -> &Request {
-        &self.request
-    }
-
-    /// Agrees, and blocks until the connection stands.
-    ///
-    /// READs are agreed on as the smaller of what the peer offers and what `params` and the device allow.
-    ///
-    /// # Errors
-    ///
-    /// [`AcceptError`]; there is no connection then, and the queue pair's other handles are to be flushed
-    /// ([`QueuePair::to_error`]) and dropped.
-    #[doc(alias = "rdma_accept")]
-    pub fn accept(
-        self,
-        params: &ConnectParams,
-        deadline: impl Into<Deadline>,
-    ) -> Result<Connection, AcceptError> {
-        let Self { queue_pair, request } = self;
-        let Request { id, device, peer, data, offered } = request;
-        let private_data = params
-            .private_data
-            .within(PrivateData::MAX_ACCEPT)
-            .map_err(AcceptError::PrivateDataTooLong)?;
-        let own = params.reads_on(device.limits()).map_err(AcceptError::ReadDepth)?;
-        let reads = own.min(offered);
-        if let Some(timeout) = params.ack_timeout {
-            id.set_ack_timeout(timeout.to_code()).map_err(AcceptError::Call)?;
-        }
-        let raw = RawParams {
-            private_data,
-            responder_resources: reads.reads_in,
-            initiator_depth: reads.reads_out,
-            retry_count: params.retry.code(),
-            rnr_retry_count: params.rnr_retry.code(),
-        };
-        // SAFETY: the identifier came with a request, and `queue_pair` was made on it.
-        unsafe { id.accept(raw) }.map_err(AcceptError::Call)?;
-        let deadline = deadline.into();
-        loop {
-            let event = id.channel().wait_event(deadline).map_err(AcceptError::Call)?;
-            let Some(event) = event else { return Err(AcceptError::TimedOut { peer }) };
-            match event.kind {
-                EventKind::Established => break,
-                EventKind::DeviceRemoved => return Err(AcceptError::DeviceRemoved),
-                EventKind::Rejected
-                | EventKind::ConnectError
-                | EventKind::Unreachable
-                | EventKind::Disconnected => {
-                    return Err(AcceptError::PeerGone { peer, status: event.status });
-                }
-                _ => {}
-            }
-        }
-        Ok(Connection::new(id, queue_pair, peer, reads, Some(data), params))
-    }
-
-    /// Refuses, and says why in bytes of its own. Other handles of the queue pair stay valid.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Request::reject`].
-    #[doc(alias = "rdma_reject")]
-    pub fn reject(self, private_data: &[u8]) -> Result<(), RejectError> {
-        self.request.reject(private_data)
     }
 }
 
@@ -372,51 +286,6 @@ impl fmt::Display for ListenError {
 }
 
 impl std::error::Error for ListenError {}
-
-/// A request could not be accepted.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum AcceptError {
-    /// There is more private data than fits.
-    PrivateDataTooLong(PrivateDataTooLong),
-    /// The device cannot have so many READs under way.
-    ReadDepth(OutOfRange),
-    /// The peer gave up, or died, before the connection stood.
-    PeerGone {
-        /// Its address.
-        peer: SocketAddr,
-        /// What the kernel said.
-        status: i32,
-    },
-    /// The deadline passed.
-    TimedOut {
-        /// The peer's address.
-        peer: SocketAddr,
-    },
-    /// The device is being removed.
-    DeviceRemoved,
-    /// The kernel or the device says no.
-    Call(CallError),
-}
-
-impl fmt::Display for AcceptError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::PrivateDataTooLong(error) => error.fmt(f),
-            Self::ReadDepth(error) => error.fmt(f),
-            Self::PeerGone { peer, status } => {
-                write!(f, "{peer} went away before the connection stood (status {status})")
-            }
-            Self::TimedOut { peer } => {
-                write!(f, "{peer} did not confirm the connection before the deadline")
-            }
-            Self::DeviceRemoved => f.write_str("the RDMA device is being removed"),
-            Self::Call(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for AcceptError {}
 
 /// A refusal could not be sent as it was meant.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -7,12 +7,14 @@
 //! Connector ─── resolve ───▶ Route ─── create_queue_pair ─▶ Outgoing ─ connect ─▶ Connection
 //! ```
 //!
-//! From [`Incoming`] and [`Outgoing`] on there is a [`QueuePair`](crate::QueuePair), and receives may be
-//! posted; sends only once there is a [`Connection`]. A step that fails says why in one sentence,
-//! and the queue pair stays with whoever holds a handle of it, to be flushed and destroyed in its own time.
+//! From [`Incoming`] and [`Outgoing`] on there is a [`QueuePair`](crate::QueuePair), and receives
+//! may be posted; sends only once there is a [`Connection`]. A step that fails says why in one
+//! sentence, and the queue pair stays with whoever holds a handle of it, to be flushed and
+//! destroyed in its own time.
 //!
-//! Every step that waits takes a [`Deadline`](crate::Deadline). Below stands an [`EventChannel`]: a
-//! nonblocking descriptor for a program's own event loop. Events are copied out and acknowledged in the
+//! Every step that waits takes a [`Deadline`](crate::Deadline), and has a twin that does not wait:
+//! `start` begins it, `poll` takes it further, and the descriptor in between (`AsFd`) belongs into
+//! a program's own event loop. No thread is started. Events are copied out and acknowledged in the
 //! same call, so no drop ever waits for a user.
 //!
 //! A listener, a request and a connection may move between threads; each is used by one at a time.
@@ -26,9 +28,15 @@ pub use private_data::{PrivateData, PrivateDataTooLong};
 mod params;
 pub use params::{AckTimeout, ConnectParams, OutOfRange, ReadDepths, Retry, RnrRetry, RnrTimer};
 mod listener;
-pub use listener::{AcceptError, BindError, Incoming, ListenError, Listener, RejectError, Request};
+pub use listener::{BindError, ListenError, Listener, RejectError, Request};
+mod accepting;
+pub use accepting::{AcceptError, Accepting, Incoming};
 mod connector;
-pub use connector::{ConnectError, Connector, Outgoing, ResolveError, Route};
+pub use connector::{Connector, ResolveError, Resolving, Route};
+mod connecting;
+pub use connecting::{ConnectError, Connecting, Outgoing};
+mod step;
+pub use step::Step;
 mod connection;
 pub use connection::{Connection, ConnectionEvent};
 

@@ -1,7 +1,7 @@
 //! How hard a connection tries: retries, timers, and how many READs may be under way.
 //!
-//! Every default is finite and none is zero. librdmacm's own defaults are 7 and 7, which on some devices means
-//! for ever, and a cleared structure means "never try again".
+//! Every default is finite and none is zero. librdmacm's own defaults are 7 and 7, which on some
+//! devices means for ever, and a cleared structure means "never try again".
 
 use std::fmt;
 use std::time::Duration;
@@ -37,8 +37,8 @@ impl std::error::Error for OutOfRange {}
 pub struct Retry(u8);
 
 impl Retry {
-    /// Seven times on most devices, and without end on some (Soft-RoCE is one): a dead peer is never
-    /// noticed there.
+    /// Seven times on most devices, and without end on some (Soft-RoCE is one): a dead peer is
+    /// never noticed there.
     pub const SEVEN_OR_FOREVER: Self = Self(7);
 
     /// So many times, 0 to 6.
@@ -228,8 +228,9 @@ pub struct ConnectParams {
 }
 
 impl ConnectParams {
-    /// Six retries of each kind, 10 ms between those for a missing receive, the connection manager's
-    /// acknowledge timeout (about 2 s a try), as many READs as the device can do, no private data.
+    /// Six retries of each kind, 10 ms between those for a missing receive, the connection
+    /// manager's acknowledge timeout (about 2 s a try), as many READs as the device can do, no
+    /// private data.
     pub fn new() -> Self {
         Self {
             retry: Retry::default(),
@@ -266,8 +267,9 @@ impl ConnectParams {
         self
     }
 
-    /// READs and atomics under way at a time: `reads_out` of this side's, `reads_in` of the peer's. What
-    /// is agreed on is the smaller of what both sides say; see [`Connection::reads`](super::Connection::reads).
+    /// READs and atomics under way at a time: `reads_out` of this side's, `reads_in` of the peer's.
+    /// What is agreed on is the smaller of what both sides say; see
+    /// [`Connection::reads`](super::Connection::reads).
     pub const fn reads(mut self, reads_out: u8, reads_in: u8) -> Self {
         self.reads_out = Some(reads_out);
         self.reads_in = Some(reads_in);
@@ -313,7 +315,8 @@ impl Default for ConnectParams {
 /// How many READs and atomics may be under way at a time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ReadDepths {
-    /// This side's own. With 0 a READ must not be posted: it would never end, or end the connection.
+    /// This side's own. With 0 a READ must not be posted: it would never end, or end the
+    /// connection.
     #[doc(alias = "initiator_depth")]
     pub reads_out: u8,
     /// The peer's, served by this side.

@@ -5,8 +5,9 @@ use std::fmt;
 /// What the other side sent along.
 ///
 /// The wire carries no length: what arrives is what was sent, followed by zeros up to the size of
-/// the message (56 bytes with a request, 196 with its answer, 148 with a refusal). "Nothing" arrives as zeros
-/// or as an empty slice. A protocol that needs the length puts it in its first byte.
+/// the message (56 bytes with a request, 196 with its answer, 148 with a refusal). "Nothing"
+/// arrives as zeros or as an empty slice. A protocol that needs the length puts it in its first
+/// byte.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub struct PrivateData {
     len: u8,

@@ -144,7 +144,7 @@ fn f52_an_address_without_a_device_is_named_and_loopback_is_explained() {
          also on the same machine"
     );
     let error = CallError::new("rdma_resolve_route", libc::ENODEV);
-    let resolved = ResolveError::from_errno(loopback, error.errno(), error);
+    let resolved = ResolveError::from_call(loopback, error);
     assert_eq!(resolved.to_string(), text);
     let elsewhere = ResolveError::NoRdmaDeviceForAddress { addr: addr("[2001:db8::7]:1") };
     assert!(elsewhere.to_string().starts_with("no RDMA device leads to 2001:db8::7; "));

@@ -33,15 +33,15 @@ impl PagesOptions {
         Self { huge: false, locked: false }
     }
 
-    /// Pages of 2 MiB, which the administrator has set aside. Fewer translations for the device and the
-    /// processor; an error when there are too few.
+    /// Pages of 2 MiB, which the administrator has set aside. Fewer translations for the device and
+    /// the processor; an error when there are too few.
     pub const fn huge(mut self) -> Self {
         self.huge = true;
         self
     }
 
-    /// Pages that are never swapped out, registered or not; an error when the limit of locked memory
-    /// does not allow it.
+    /// Pages that are never swapped out, registered or not; an error when the limit of locked
+    /// memory does not allow it.
     pub const fn locked(mut self) -> Self {
         self.locked = true;
         self
@@ -141,7 +141,8 @@ impl Pages {
     ///
     /// # Safety
     ///
-    /// Both came from one call of `into_raw`, have not come back since, and nobody uses the memory any more.
+    /// Both came from one call of `into_raw`, have not come back since, and nobody uses the memory
+    /// any more.
     pub const unsafe fn from_raw(addr: NonNull<u8>, len: usize) -> Self {
         Self { addr, len }
     }

@@ -1,9 +1,9 @@
 //! Pages, registered in a domain.
 //!
-//! The owner of registered memory is [`LocalMemory`] or [`SharedMemory`]; dropped, it deregisters. The
-//! core's pools want a [`Region`] by value, which says nothing of who owns the pages. `into_region`
-//! gives it, and keeps the memory aside until [`release`] gets the region back. A region that is never
-//! given back leaks its pages; a device never reaches memory that is gone.
+//! The owner of registered memory is [`LocalMemory`] or [`SharedMemory`]; dropped, it deregisters.
+//! The core's pools want a [`Region`] by value, which says nothing of who owns the pages.
+//! `into_region` gives it, and keeps the memory aside until [`release`] gets the region back. A
+//! region that is never given back leaks its pages; a device never reaches memory that is gone.
 
 use std::collections::BTreeMap;
 use std::fmt;

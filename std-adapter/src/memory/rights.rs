@@ -39,8 +39,8 @@ impl Rights {
         self.0 & other.0 == other.0
     }
 
-    /// The flags, on a device that speaks iWARP or does not. This side may always write: remote rights to write
-    /// are refused without it.
+    /// The flags, on a device that speaks iWARP or does not. This side may always write: remote
+    /// rights to write are refused without it.
     pub const fn access(self, iwarp: bool) -> Access {
         let mut access = Access::LOCAL_WRITE;
         if self.has(Self::READ_SOURCE) {

@@ -383,6 +383,20 @@ pub(crate) unsafe fn peer_addr(id: CmIdPtr) -> Option<SocketAddr> {
     unsafe { address::read(place.cast()) }
 }
 
+/// Makes librdmacm look which devices there are, and close the removed ones that nobody uses.
+///
+/// By itself it looks only when a device appears that it does not know. Two limits are its own: when
+/// no device is left it does not look at all, so that the last one stays open until the process
+/// ends; and looking opens the devices that are left.
+pub(crate) fn let_go_of_removed_devices() {
+    // SAFETY: a null count is allowed.
+    let list = unsafe { ffi::rdma_get_devices(ptr::null_mut()) };
+    if !list.is_null() {
+        // SAFETY: it came from `rdma_get_devices`.
+        unsafe { ffi::rdma_free_devices(list) };
+    }
+}
+
 /// The sizes of a queue pair, asked or granted, `ibv_qp_cap`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct QpSizes {

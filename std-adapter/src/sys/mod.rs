@@ -2,7 +2,8 @@
 //!
 //! Thin functions over exported `rdma_*` and `ibv_*` calls and over the pointers in
 //! `ibv_context.ops`. Nothing here owns anything: the modules above do, and say when a handle dies.
-//! Which functions of rdma-sys must not be called, and why, stands in the module that replaces them.
+//! Which functions of rdma-sys must not be called, and why, stands in the module that replaces
+//! them.
 //!
 //! Invariant: nothing outside this folder sees a type of rdma-sys, reads `errno`, or compares a
 //! return value with −1.

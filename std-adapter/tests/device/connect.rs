@@ -1,13 +1,15 @@
 //! Making and ending connections.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nanoverbs::QpState;
 use nanoverbs::cm::{
-    AckTimeout, BindError, ConnectError, ConnectParams, Connector, ListenError, Listener,
-    PrivateData, PrivateDataTooLong, ReadDepths, ResolveError, Retry, RnrRetry, RnrTimer,
+    AckTimeout, BindError, ConnectError, ConnectParams, ConnectionEvent, Connector, ListenError,
+    Listener, PrivateData, PrivateDataTooLong, ReadDepths, ResolveError, Retry, RnrRetry, RnrTimer,
+    Step,
 };
 
 use crate::ends::{
@@ -272,4 +274,54 @@ fn f46_handles_may_be_dropped_in_any_order_at_any_time() {
     let pages = memory.deregister().expect("nothing uses it");
     assert_eq!(pages.len(), 16 * PIECE);
     assert!(began.elapsed() < 5 * SECOND, "{:?}", began.elapsed());
+}
+
+#[test]
+#[ignore = "needs an RDMA device: make rxe"]
+fn one_thread_makes_both_ends_without_a_blocking_call() {
+    let listener = Listener::bind(address()).expect("a listener");
+    let peer = listener.local_addr();
+    let params = ConnectParams::new();
+    let mut route = Connector::new().start(peer, PATIENCE).expect("it begins");
+    let route = loop {
+        route = match route.poll().expect("a route") {
+            Step::Done(route) => break route,
+            Step::Pending(route) => route,
+        };
+        readable(&route);
+    };
+    let domain = route.device().domain().expect("a domain");
+    let (send, recv) = queues(route.device());
+    let client = route.create_queue_pair(&domain, &send, &recv, options()).expect("a queue pair");
+    let client = client.start(&params).expect("it begins");
+    readable(&listener);
+    let request = listener.poll_request().expect("no error").expect("a request");
+    let (send, recv) = queues(request.device());
+    let server = request.create_queue_pair(&domain, &send, &recv, options()).expect("a queue pair");
+    let mut server = server.start(&params).expect("it begins");
+    readable(&client);
+    let client = match client.poll().expect("no error") {
+        Step::Done(connection) => connection,
+        Step::Pending(_) => panic!("the server has agreed"),
+    };
+    let server = loop {
+        server = match server.poll().expect("no error") {
+            Step::Done(connection) => break connection,
+            Step::Pending(server) => server,
+        };
+        readable(&server);
+    };
+    assert_eq!(client.poll_event(), Ok(None));
+    server.disconnect().expect("it can");
+    readable(&client);
+    assert_eq!(client.poll_event(), Ok(Some(ConnectionEvent::Disconnected)));
+}
+
+/// Blocks until a descriptor is readable, as a program's own event loop would.
+fn readable(what: &impl AsFd) {
+    let fd = what.as_fd().as_raw_fd();
+    let mut polled = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry, of an open descriptor.
+    let ready = unsafe { libc::poll(&raw mut polled, 1, 20_000) };
+    assert_eq!(ready, 1, "nothing happened");
 }

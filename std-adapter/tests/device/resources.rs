@@ -1,6 +1,7 @@
 //! Devices, domains, queues, memory: what can be had, and what is refused before the device is
 //! asked.
 
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -233,4 +234,59 @@ fn f68_handles_refuse_in_a_forked_child() {
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(libc::WEXITSTATUS(status), 7);
     device.domain().expect("the parent goes on");
+}
+
+/// A device beside rxe0, gone at the end of the test. librdmacm lets go of a removed device only
+/// when another one is left.
+struct SecondDevice;
+
+fn command(line: &str) -> Command {
+    let mut words = line.split(' ');
+    let mut command = Command::new(words.next().expect("a program"));
+    command.args(words);
+    command
+}
+
+impl SecondDevice {
+    fn new() -> Self {
+        for line in [
+            "ip link add d1 type dummy",
+            "ip link set d1 up",
+            "rdma link add rxe1 type rxe netdev d1",
+        ] {
+            assert!(command(line).status().expect("it runs").success(), "{line}");
+        }
+        Self
+    }
+}
+
+impl Drop for SecondDevice {
+    fn drop(&mut self) {
+        // Takes rxe1 along, and ends once this process has: looking for devices has opened it.
+        let _ = command("ip link del d1").spawn();
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: make rxe"]
+fn f62_a_removed_device_is_told_flushed_and_let_go() {
+    let second = SecondDevice::new();
+    let (mut client, server) = connected(&Setup { receives: 2, ..Setup::default() });
+    let device = Arc::clone(client.parts.queue_pair.domain().device());
+    assert!(!device.is_removed());
+    let mut removal = command("rdma link delete rxe0").spawn().expect("it runs");
+    for end in [&client, &server] {
+        assert_eq!(end.connection.wait_ended(PATIENCE), Ok(true));
+    }
+    assert!(client.parts.received(2).iter().all(|wc| wc.status == 5));
+    assert!(device.is_removed());
+    assert!(removal.try_wait().expect("a child").is_none(), "it waits for the last handle");
+    drop((client, server, device));
+    let began = Instant::now();
+    while removal.try_wait().expect("a child").is_none() {
+        assert!(began.elapsed() < Duration::from_secs(10), "something still holds the device");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(devices(), Ok(vec!["rxe1".to_owned()]));
+    drop(second);
 }
