@@ -5,7 +5,7 @@
 //! can free or reuse the memory too early.
 //!
 //! [`SendBuffers`] and [`RecvBuffers`] say which memory a value names. [`crate::Block`] implements both, and
-//! `(B, T)`, `[B; N]` and `Option<B>` pass them on: a program pairs blocks with its own data and
+//! `(B, T)`, `[B; N]`, `heapless::Vec<B, N>` and `Option<B>` pass them on: a program pairs blocks with its own data and
 //! writes no unsafe code. `()` names no memory at all.
 //!
 //! Called by `push`, on the posting thread.
@@ -153,6 +153,16 @@ macro_rules! pass_on {
 
         // SAFETY: the memory is that of the elements, which live as long as the array.
         unsafe impl<B: $buffers, const N: usize> $buffers for [B; N] {
+            #[inline(always)]
+            fn $names(&self, list: &mut SliceList<'_>) {
+                for buffers in self {
+                    buffers.$names(list);
+                }
+            }
+        }
+
+        // SAFETY: the memory is that of the elements, which live as long as the vector, wherever it is.
+        unsafe impl<B: $buffers, const N: usize> $buffers for heapless::Vec<B, N> {
             #[inline(always)]
             fn $names(&self, list: &mut SliceList<'_>) {
                 for buffers in self {

@@ -109,7 +109,7 @@ impl fmt::Debug for PoolRoot {
 #[derive(Debug)]
 pub struct Pool {
     free: *mut BlockHeader,
-    root: &'static PoolRoot,
+    root: NonNull<PoolRoot>,
     headers: NonNull<[BlockHeader]>,
     region: Region,
 }
@@ -130,7 +130,7 @@ impl Pool {
         region: Region,
         block_len: usize,
     ) -> Result<Self, PoolError> {
-        let root = &*root;
+        let root = NonNull::from(root);
         let mut free = ptr::null_mut();
         let all = NonNull::from(headers);
         let first = all.cast::<BlockHeader>();
@@ -145,7 +145,7 @@ impl Pool {
             };
             // SAFETY: `index` is inside the slice of headers, which nobody else has.
             let header = unsafe { first.add(index) };
-            let body = Body { slice: Some(slice), root, len: slice.len() };
+            let body = Body { slice: Some(slice), root: root.as_ptr(), len: slice.len() };
             // SAFETY: as above.
             unsafe { (*header.as_ptr()).body = body };
             // SAFETY: as above.
@@ -159,8 +159,10 @@ impl Pool {
     #[inline(always)]
     pub fn allocate(&mut self) -> Option<Block> {
         if self.free.is_null() {
+            // SAFETY: the root was borrowed for ever by `new`.
+            let root = unsafe { self.root.as_ref() };
             // Acquire, pairs with the release in `PoolRoot::give_back`.
-            self.free = self.root.returned.swap(ptr::null_mut(), Ordering::Acquire);
+            self.free = root.returned.swap(ptr::null_mut(), Ordering::Acquire);
         }
         let header = NonNull::new(self.free)?;
         // SAFETY: a header on the free list is reached by the pool alone.
@@ -185,7 +187,7 @@ impl Pool {
     /// [`StillOut`] with the pool, when blocks are out.
     pub fn close(
         mut self,
-    ) -> Result<(&'static PoolRoot, &'static mut [BlockHeader], Region), StillOut> {
+    ) -> Result<(&'static mut PoolRoot, &'static mut [BlockHeader], Region), StillOut> {
         let mut blocks = 0;
         let mut list = ptr::null_mut();
         while let Some(block) = self.allocate() {
@@ -203,7 +205,9 @@ impl Pool {
         // SAFETY: they were borrowed for ever by `new`, and every header is on the free list, so
         // no block refers to them.
         let headers = unsafe { self.headers.as_mut() };
-        Ok((self.root, headers, self.region))
+        // SAFETY: as above; dropped blocks were the only ones to use the root.
+        let root = unsafe { self.root.as_mut() };
+        Ok((root, headers, self.region))
     }
 }
 

@@ -57,6 +57,8 @@ pub struct Limits {
     pub reads_out: u8,
     /// Length of one region in bytes.
     pub region_len: u64,
+    /// Length of one message in bytes, on the first port.
+    pub message: u32,
     /// Whether it speaks iWARP, where the target of a READ needs remote rights.
     pub iwarp: bool,
 }
@@ -241,6 +243,7 @@ impl Limits {
             reads_in: byte(raw.max_qp_rd_atom),
             reads_out: byte(raw.max_qp_init_rd_atom),
             region_len: raw.max_mr_size,
+            message: raw.max_msg_sz,
             iwarp: raw.is_iwarp,
         }
     }

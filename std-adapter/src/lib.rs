@@ -57,3 +57,7 @@ pub mod port;
 #[cfg(feature = "verbs")]
 #[expect(unsafe_code, reason = "owns the handles of identifiers and their channels")]
 pub mod cm;
+
+#[expect(unsafe_code, reason = "owns the storage that its queues borrow")]
+pub mod endpoint;
+pub use endpoint::Endpoint;

@@ -25,6 +25,7 @@ pub(crate) struct RawLimits {
     pub(crate) max_qp_rd_atom: c_int,
     pub(crate) max_qp_init_rd_atom: c_int,
     pub(crate) max_mr_size: u64,
+    pub(crate) max_msg_sz: u32,
     pub(crate) is_iwarp: bool,
 }
 
@@ -90,6 +91,13 @@ pub(crate) unsafe fn limits(context: ContextPtr) -> Result<RawLimits, CallError>
     let attr = unsafe { attr.assume_init() };
     // SAFETY: the caller's promise; a context's device is alive with it.
     let transport = unsafe { (*(*context.as_ptr()).device).transport_type };
+    let mut port = MaybeUninit::<ffi::ibv_port_attr>::zeroed();
+    // SAFETY: the caller's promise. The exported function fills in an older, shorter form of the
+    // structure, which the newer one starts with.
+    let ret = unsafe { ffi::ibv_query_port(context.as_ptr(), 1, port.as_mut_ptr().cast()) };
+    zero_or_errno("ibv_query_port", ret)?;
+    // SAFETY: zeroed before, filled by the call; integers only.
+    let port = unsafe { port.assume_init() };
     Ok(RawLimits {
         max_qp_wr: attr.max_qp_wr,
         max_sge: attr.max_sge,
@@ -98,6 +106,7 @@ pub(crate) unsafe fn limits(context: ContextPtr) -> Result<RawLimits, CallError>
         max_qp_rd_atom: attr.max_qp_rd_atom,
         max_qp_init_rd_atom: attr.max_qp_init_rd_atom,
         max_mr_size: attr.max_mr_size,
+        max_msg_sz: port.max_msg_sz,
         is_iwarp: transport == ffi::ibv_transport_type::IBV_TRANSPORT_IWARP,
     })
 }

@@ -112,7 +112,7 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
     fn wait_for_receive(&mut self, peer: SlotId) -> Step {
         let id = self.engine.qp(peer).peer;
         let qp = self.engine.qp(id);
-        if qp.rnr_tries >= qp.rnr_retry && qp.rnr_retry < 7 {
+        if qp.rnr_tries >= qp.rnr_retry && qp.rnr_retry != 7 {
             return Step::Failed(status::RNR_RETRY_EXCEEDED);
         }
         qp.rnr_tries = qp.rnr_tries.saturating_add(1);

@@ -182,7 +182,6 @@ pub(in crate::soft) struct Engine<const QPS: usize> {
     pub(in crate::soft) used: u32,
     pub(in crate::soft) cursor: u32,
     pub(in crate::soft) numbers: u32,
-    pub(in crate::soft) domains: u32,
 }
 
 impl<const QPS: usize> Engine<QPS> {
@@ -197,7 +196,6 @@ impl<const QPS: usize> Engine<QPS> {
             used: 0,
             cursor: 0,
             numbers: 0,
-            domains: 0,
         }
     }
 

@@ -1,0 +1,83 @@
+//! What an endpoint needs of the device behind it.
+
+use nanoverbs_core::port::{PollPort, RecvPort, SendPort};
+use nanoverbs_core::{Domain, RecvConfig, Region, SendConfig};
+
+use super::{EndpointError, Shared};
+use crate::memory::{Pages, Rights};
+use crate::{CallError, Deadline};
+
+/// Which half of a queue pair.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Side {
+    /// The send queue.
+    Send,
+    /// The receive queue.
+    Recv,
+}
+
+/// A device behind an endpoint: [`Soft`](super::Soft), or `Verbs` for the real ones. Sealed: an
+/// endpoint frees buffers on its word.
+pub trait Driver: sealed::Backend {}
+
+impl<D: sealed::Backend> Driver for D {}
+
+pub(super) mod sealed {
+    use super::*;
+
+    /// Everything is called from the thread that owns the endpoint.
+    ///
+    /// # Safety
+    ///
+    /// `destroy` returns true only when the queue pair is gone and no device touches the memory of
+    /// its requests any more. The ports may be used until then.
+    #[expect(unnameable_types, reason = "an endpoint frees buffers on its word")]
+    pub unsafe trait Backend: Send {
+        /// The way to the send queue.
+        type SendPort: SendPort + Send;
+        /// The way to the receive queue.
+        type RecvPort: RecvPort + Send;
+        /// The way to a completion queue.
+        type PollPort: PollPort + Send;
+
+        /// The device's name, for people.
+        fn device_name(&self) -> String;
+
+        /// The protection domain of the queue pair.
+        fn domain(&self) -> Domain;
+
+        /// The granted numbers of both queues.
+        fn configs(&self) -> (SendConfig, RecvConfig);
+
+        /// Registers memory for messages; `release` gets it back.
+        fn register(&mut self, pages: Pages) -> Result<(Region, Release<Region>), EndpointError>;
+
+        /// Registers memory that the peer may reach.
+        fn share(&mut self, pages: Pages, rights: Rights) -> Result<Shared, EndpointError>;
+
+        /// Connects. Says how many READs may be outstanding.
+        fn establish(&mut self, deadline: Deadline) -> Result<u8, EndpointError>;
+
+        /// What the peer sent along with its request or its answer.
+        fn private_data(&self) -> &[u8];
+
+        /// Moves the queue pair to the error state and tells the peer.
+        fn disconnect(&mut self);
+
+        /// Whether the connection has ended. When it has, the queue pair is in the error state.
+        fn has_ended(&mut self) -> bool;
+
+        /// Makes the next completion of this side end a `sleep`.
+        fn arm(&mut self, side: Side) -> Result<(), CallError>;
+
+        /// Sleeps until a completion of an armed side came, something became of the connection, or
+        /// the deadline passed. May return early.
+        fn sleep(&mut self, deadline: Deadline) -> Result<(), CallError>;
+
+        /// Destroys the queue pair; false when that cannot be had.
+        fn destroy(&mut self) -> bool;
+    }
+
+    /// Gives memory back to who made a region of it.
+    pub(in crate::endpoint) type Release<R> = Box<dyn FnOnce(R) + Send>;
+}

@@ -1,0 +1,616 @@
+//! The front door: a connected queue pair with everything that a simple program would otherwise place
+//! by hand, and the verbs of the man pages.
+//!
+//! An [`Endpoint`] owns its queues, their storage, the staging arrays, a pool of registered blocks and its
+//! completion queues. Each of its calls is the steps of the core and nothing else: reserve, push, submit
+//! on the way in; poll, retire, take on the way out.
+//!
+//! It is made in three steps, so that nothing can be sent too early and no receive be posted too late: a
+//! [`Prepared`] endpoint has its queue pair; a [`Ready`] one has receives posted, or was told that none
+//! are wanted; an [`Endpoint`] is connected.
+//!
+//! One thread uses an endpoint. Blocking calls take a [`Deadline`]; one that passes loses nothing.
+//!
+//! Invariant: a context that went in comes out once: by a refused post, by a completion, or by
+//! [`Endpoint::close`].
+
+/// Submits a chain of one request.
+macro_rules! submit_one {
+    ($chain:ident) => {
+        match $chain.submit() {
+            Ok(_) => Ok(()),
+            Err(SubmitError::Unknown { code }) => Err(PostError::Unknown { code }),
+            Err(SubmitError::Partial { code, rest, .. }) => {
+                let mut context = None;
+                rest.into_contexts(|back| context = Some(back));
+                match context {
+                    Some(context) => {
+                        Err(PostError::Refused { context, cause: Refusal::Device { code } })
+                    }
+                    None => Err(PostError::Unknown { code }),
+                }
+            }
+        }
+    };
+}
+
+mod driver;
+mod error;
+mod memory;
+mod options;
+mod prepared;
+mod soft;
+mod storage;
+#[cfg(feature = "verbs")]
+mod verbs;
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+
+pub use driver::{Driver, Side};
+pub use error::{EndpointError, PostError, ReceiveError, Refusal, WaitError};
+pub use memory::{BlockPool, Shared};
+pub use options::{Idle, Options};
+pub use prepared::{Prepared, Ready};
+pub use soft::{Soft, SoftDevice};
+#[cfg(feature = "verbs")]
+pub use verbs::Verbs;
+
+use nanoverbs_core::{
+    Block, Cause, Completions, Ended, PollError, RecvBuffers, RecvChain, RecvLink, RecvQueue,
+    RecvSlots, RecvStaging, RemoteRegion, ReserveError, SendBuffers, SendChain, SendLink,
+    SendQueue, SendSlots, SendStaging, SubmitError, op,
+};
+
+use crate::Deadline;
+use crate::memory::{Pages, Rights};
+use driver::sealed::Backend;
+use storage::Lent;
+
+/// Requests in flight at a time, of either kind.
+pub(crate) const DEPTH: usize = 128;
+/// Requests of a chain.
+const CHAIN: usize = 16;
+/// Pieces of a request.
+pub(crate) const SGES: usize = 8;
+
+/// A chain of sends of an endpoint.
+pub type Sends<'e, D, C> = SendChain<'e, 'static, <D as Backend>::SendPort, C, DEPTH, CHAIN, SGES>;
+/// A chain of receives of an endpoint.
+pub type Receives<'e, D, C> =
+    RecvChain<'e, 'static, <D as Backend>::RecvPort, C, DEPTH, CHAIN, SGES>;
+
+/// A connected queue pair. `D` is the device behind it, [`Soft`] or `Verbs`; `C` is the context of
+/// its requests: a [`Block`], a `(Block, T)`, an array or `heapless::Vec` of blocks.
+///
+/// Dropped, it closes without waiting: contexts whose outcome has not come are dropped once the queue
+/// pair is destroyed.
+#[derive(Debug)]
+pub struct Endpoint<D: Driver, C: 'static>(Inner<D, C>);
+
+/// An endpoint in any of its states.
+pub(crate) struct Inner<D: Driver, C: 'static> {
+    sends: ManuallyDrop<SendQueue<'static, D::SendPort, C, DEPTH>>,
+    recvs: ManuallyDrop<RecvQueue<'static, D::RecvPort, C, DEPTH>>,
+    send_link: SendLink<'static, CHAIN, SGES>,
+    recv_link: RecvLink<'static, CHAIN, SGES>,
+    send_staging: ManuallyDrop<Lent<SendStaging<CHAIN, SGES>>>,
+    recv_staging: ManuallyDrop<Lent<RecvStaging<CHAIN, SGES>>>,
+    sent: Completions<D::PollPort, 16>,
+    received: Completions<D::PollPort, 16>,
+    strays: u64,
+    idle: Idle,
+    inline: u32,
+    has_ended: bool,
+    pool: Option<BlockPool>,
+    /// Last, because the ports above post to its queue pair.
+    driver: D,
+}
+
+impl<D: Driver, C: 'static> Endpoint<D, C> {
+    /// A free block of the endpoint's own memory, or `None` when all are out.
+    #[inline(always)]
+    pub fn block(&mut self) -> Option<Block> {
+        self.0.block()
+    }
+
+    /// Posts a receive into the buffers of `context`.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`] with the context.
+    #[doc(alias = "rdma_post_recv")]
+    #[doc(alias = "rdma_post_recvv")]
+    #[inline(always)]
+    pub fn post_recv(&mut self, context: C) -> Result<(), PostError<C>>
+    where
+        C: RecvBuffers,
+    {
+        self.0.post_recv(context)
+    }
+
+    /// Posts a SEND of the message in `context`; [`Endpoint::send_completion`] gives it back.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`] with the context.
+    #[doc(alias = "rdma_post_send")]
+    #[doc(alias = "rdma_post_sendv")]
+    #[inline(always)]
+    pub fn post_send(&mut self, context: C) -> Result<(), PostError<C>>
+    where
+        C: SendBuffers,
+    {
+        self.post(op::Send::new().signaled(), context)
+    }
+
+    /// Posts a SEND of the bytes of `context`, which are copied during the call. At most
+    /// [`Endpoint::inline`] bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`] with the context.
+    #[doc(alias = "IBV_SEND_INLINE")]
+    #[inline(always)]
+    pub fn post_send_inline(&mut self, context: C) -> Result<(), PostError<C>>
+    where
+        C: AsRef<[u8]>,
+    {
+        let inner = &mut self.0;
+        let mut chain = match inner.sends.reserve(&mut inner.send_link, 1) {
+            Ok(chain) => chain,
+            Err(error) => {
+                return Err(PostError::Refused { context, cause: Refusal::Reserve(error) });
+            }
+        };
+        if let Err(rejected) = chain.push_inline(op::Send::new().signaled(), context) {
+            let (context, cause) = (rejected.context, Refusal::Push(rejected.error));
+            return Err(PostError::Refused { context, cause });
+        }
+        submit_one!(chain)
+    }
+
+    /// Posts a READ of `remote` into the buffers of `context`, one or several of them.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`] with the context.
+    #[doc(alias = "rdma_post_read")]
+    #[doc(alias = "rdma_post_readv")]
+    #[inline(always)]
+    pub fn post_read(&mut self, remote: RemoteRegion, context: C) -> Result<(), PostError<C>>
+    where
+        C: RecvBuffers,
+    {
+        self.post(op::Read::new(remote).signaled(), context)
+    }
+
+    /// Posts a WRITE of the message in `context` to `remote`.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`] with the context.
+    #[doc(alias = "rdma_post_write")]
+    #[doc(alias = "rdma_post_writev")]
+    #[inline(always)]
+    pub fn post_write(&mut self, remote: RemoteRegion, context: C) -> Result<(), PostError<C>>
+    where
+        C: SendBuffers,
+    {
+        self.post(op::Write::new(remote).signaled(), context)
+    }
+
+    /// Posts any operation, with the flags that it has. One without `signaled` ends together with a later
+    /// one that has it.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`] with the context.
+    #[inline(always)]
+    pub fn post<O: op::Operation<C>>(
+        &mut self,
+        operation: O,
+        context: C,
+    ) -> Result<(), PostError<C>> {
+        let inner = &mut self.0;
+        let mut chain = match inner.sends.reserve(&mut inner.send_link, 1) {
+            Ok(chain) => chain,
+            Err(error) => {
+                return Err(PostError::Refused { context, cause: Refusal::Reserve(error) });
+            }
+        };
+        if let Err(rejected) = chain.push(operation, context) {
+            let (context, cause) = (rejected.context, Refusal::Push(rejected.error));
+            return Err(PostError::Refused { context, cause });
+        }
+        submit_one!(chain)
+    }
+
+    /// Starts a chain of up to `n` sends that go out behind one doorbell.
+    ///
+    /// # Errors
+    ///
+    /// [`ReserveError`] when they do not all fit now.
+    #[inline(always)]
+    pub fn reserve_sends(&mut self, n: usize) -> Result<Sends<'_, D, C>, ReserveError> {
+        self.0.sends.reserve(&mut self.0.send_link, n)
+    }
+
+    /// Starts a chain of up to `n` receives that are posted with one call.
+    ///
+    /// # Errors
+    ///
+    /// [`ReserveError`] when they do not all fit now.
+    #[inline(always)]
+    pub fn reserve_receives(&mut self, n: usize) -> Result<Receives<'_, D, C>, ReserveError> {
+        self.0.recvs.reserve(&mut self.0.recv_link, n)
+    }
+
+    /// The next send that has ended: the oldest one. Waits for it.
+    ///
+    /// # Errors
+    ///
+    /// [`WaitError`]; what is in flight stays so.
+    #[doc(alias = "rdma_get_send_comp")]
+    #[inline]
+    pub fn send_completion(
+        &mut self,
+        deadline: impl Into<Deadline>,
+    ) -> Result<Ended<C>, WaitError> {
+        self.0.wait(Side::Send, deadline.into())
+    }
+
+    /// The next receive that has ended: the oldest one. Waits for it.
+    ///
+    /// # Errors
+    ///
+    /// [`WaitError`]; what is posted stays so.
+    #[doc(alias = "rdma_get_recv_comp")]
+    #[inline]
+    pub fn recv_completion(
+        &mut self,
+        deadline: impl Into<Deadline>,
+    ) -> Result<Ended<C>, WaitError> {
+        self.0.wait(Side::Recv, deadline.into())
+    }
+
+    /// The next send that has ended, if one has. Returns at once.
+    ///
+    /// # Errors
+    ///
+    /// [`PollError`] when the completion queue cannot be polled any more.
+    #[inline(always)]
+    pub fn try_send_completion(&mut self) -> Result<Option<Ended<C>>, PollError> {
+        self.0.try_sent()
+    }
+
+    /// The next receive that has ended, if one has. Returns at once.
+    ///
+    /// # Errors
+    ///
+    /// [`PollError`] when the completion queue cannot be polled any more.
+    #[inline(always)]
+    pub fn try_recv_completion(&mut self) -> Result<Option<Ended<C>>, PollError> {
+        self.0.try_received()
+    }
+
+    /// Registers `len` bytes, rounded up to whole pages, that the peer may reach as far as `rights` go.
+    ///
+    /// # Errors
+    ///
+    /// [`EndpointError`] when there is no memory, or it cannot be registered.
+    #[doc(alias = "rdma_reg_read")]
+    #[doc(alias = "rdma_reg_write")]
+    pub fn share(&mut self, len: usize, rights: Rights) -> Result<Shared, EndpointError> {
+        self.0.share(len, rights)
+    }
+
+    /// The device behind it.
+    pub fn device_name(&self) -> String {
+        self.0.driver.device_name()
+    }
+
+    /// Bytes that may travel inline, as granted.
+    pub const fn inline(&self) -> u32 {
+        self.0.inline
+    }
+
+    /// Sends in flight.
+    pub fn sends_in_flight(&self) -> u32 {
+        self.0.sends.in_flight()
+    }
+
+    /// Receives that are posted.
+    pub fn receives_posted(&self) -> u32 {
+        self.0.recvs.in_flight()
+    }
+
+    /// READs and atomics that may be outstanding, and how many are.
+    pub fn reads(&self) -> (u32, u32) {
+        self.0.sends.reads()
+    }
+
+    /// Why sends are refused, if they are.
+    pub fn closed(&self) -> Option<Cause> {
+        self.0.sends.closed().or(self.0.recvs.closed())
+    }
+
+    /// Bytes that the peer sent along when it connected or accepted, and zeros behind them.
+    pub fn private_data(&self) -> &[u8] {
+        self.0.driver.private_data()
+    }
+
+    /// Completions that belonged to nothing here. Not 0 points to a device that repeats itself.
+    pub const fn strays(&self) -> u64 {
+        self.0.strays
+    }
+
+    /// Ends the connection, collects the outcome of everything in flight until the deadline, destroys the queue
+    /// pair, and gives every context back; those without an outcome as abandoned.
+    #[doc(alias = "rdma_disconnect")]
+    #[doc(alias = "rdma_destroy_ep")]
+    pub fn close(mut self, deadline: impl Into<Deadline>) -> Closed<C> {
+        let (mut sends, mut receives) = (Vec::new(), Vec::new());
+        self.0.finish(deadline.into(), |side, ended| match side {
+            Side::Send => sends.push(ended),
+            Side::Recv => receives.push(ended),
+        });
+        Closed { sends, receives, pool: self.0.pool.take() }
+    }
+}
+
+/// What a closed endpoint gives back.
+#[derive(Debug)]
+#[must_use = "the contexts are in here"]
+pub struct Closed<C> {
+    /// Sends that had not been taken, the oldest first.
+    pub sends: Vec<Ended<C>>,
+    /// Receives that had not been taken, the oldest first.
+    pub receives: Vec<Ended<C>>,
+    /// The blocks. Last, so that contexts that are dropped with this find their way back.
+    pub pool: Option<BlockPool>,
+}
+
+impl<D: Driver, C: 'static> Inner<D, C> {
+    pub(crate) fn new(
+        mut driver: D,
+        send_port: D::SendPort,
+        recv_port: D::RecvPort,
+        sent: D::PollPort,
+        received: D::PollPort,
+        options: &Options,
+        inline: u32,
+    ) -> Result<Self, EndpointError> {
+        let pool = BlockPool::new(&mut driver, options.blocks, options.block_len)?;
+        let (send_config, recv_config) = driver.configs();
+        let (send_lent, send_slots) = Lent::new(SendSlots::new());
+        let (recv_lent, recv_slots) = Lent::new(RecvSlots::new());
+        let sends = SendQueue::new(send_port, send_slots, send_config);
+        let recvs = RecvQueue::new(recv_port, recv_slots, recv_config);
+        let (sends, recvs) = match (sends, recvs) {
+            (Ok(sends), Ok(recvs)) => (sends, recvs),
+            (sends, recvs) => {
+                let error = sends.err().or(recvs.err());
+                // SAFETY: the queues that borrowed the slots are gone with the match.
+                unsafe {
+                    send_lent.free();
+                    recv_lent.free();
+                }
+                return Err(error.map_or(
+                    EndpointError::OutOfRange { what: "a depth", given: 0, min: 1, max: 1 },
+                    EndpointError::Config,
+                ));
+            }
+        };
+        // From here on the queues give their slots back themselves, by `into_storage`.
+        let _ = (ManuallyDrop::new(send_lent), ManuallyDrop::new(recv_lent));
+        let (send_staging, send_arrays) = Lent::new(SendStaging::new());
+        let (recv_staging, recv_arrays) = Lent::new(RecvStaging::new());
+        Ok(Self {
+            sends: ManuallyDrop::new(sends),
+            recvs: ManuallyDrop::new(recvs),
+            send_link: send_arrays.link(),
+            recv_link: recv_arrays.link(),
+            send_staging: ManuallyDrop::new(send_staging),
+            recv_staging: ManuallyDrop::new(recv_staging),
+            sent: Completions::new(sent, options.send_depth),
+            received: Completions::new(received, options.recv_depth),
+            strays: 0,
+            idle: options.idle,
+            inline,
+            has_ended: false,
+            pool: Some(pool),
+            driver,
+        })
+    }
+
+    #[inline(always)]
+    fn block(&mut self) -> Option<Block> {
+        self.pool.as_mut()?.allocate()
+    }
+
+    fn share(&mut self, len: usize, rights: Rights) -> Result<Shared, EndpointError> {
+        self.driver.share(Pages::new(len)?, rights)
+    }
+
+    #[inline(always)]
+    fn post_recv(&mut self, context: C) -> Result<(), PostError<C>>
+    where
+        C: RecvBuffers,
+    {
+        let mut chain = match self.recvs.reserve(&mut self.recv_link, 1) {
+            Ok(chain) => chain,
+            Err(error) => {
+                return Err(PostError::Refused { context, cause: Refusal::Reserve(error) });
+            }
+        };
+        if let Err(rejected) = chain.push(context) {
+            let (context, cause) = (rejected.context, Refusal::Push(rejected.error));
+            return Err(PostError::Refused { context, cause });
+        }
+        submit_one!(chain)
+    }
+
+    #[inline(always)]
+    fn try_sent(&mut self) -> Result<Option<Ended<C>>, PollError> {
+        if let Some(ended) = self.sends.take() {
+            return Ok(Some(ended));
+        }
+        for completion in self.sent.poll()? {
+            self.strays += u64::from(self.sends.retire(completion).is_err());
+        }
+        Ok(self.sends.take())
+    }
+
+    #[inline(always)]
+    fn try_received(&mut self) -> Result<Option<Ended<C>>, PollError> {
+        if let Some(ended) = self.recvs.take() {
+            return Ok(Some(ended));
+        }
+        for completion in self.received.poll()? {
+            self.strays += u64::from(self.recvs.retire(completion).is_err());
+        }
+        Ok(self.recvs.take())
+    }
+
+    #[inline(always)]
+    fn attempt(&mut self, side: Side) -> Result<Option<Ended<C>>, PollError> {
+        match side {
+            Side::Send => self.try_sent(),
+            Side::Recv => self.try_received(),
+        }
+    }
+
+    fn in_flight(&self, side: Side) -> u32 {
+        match side {
+            Side::Send => self.sends.in_flight(),
+            Side::Recv => self.recvs.in_flight(),
+        }
+    }
+
+    #[inline]
+    fn wait(&mut self, side: Side, deadline: Deadline) -> Result<Ended<C>, WaitError> {
+        let mut spins: u32 = 0;
+        loop {
+            if let Some(ended) = self.attempt(side)? {
+                return Ok(ended);
+            }
+            let tired = match self.idle {
+                Idle::Spin => spins.is_multiple_of(1024),
+                Idle::SpinThenWait { spins: most } => spins >= most,
+            };
+            spins = spins.wrapping_add(1);
+            if tired {
+                if let Some(ended) = self.rest(side, deadline)? {
+                    return Ok(ended);
+                }
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// What a wait does besides polling: looks at the connection and the clock, and sleeps.
+    #[cold]
+    #[inline(never)]
+    fn rest(&mut self, side: Side, deadline: Deadline) -> Result<Option<Ended<C>>, WaitError> {
+        let in_flight = self.in_flight(side);
+        if self.has_ended || self.driver.has_ended() {
+            // What was flushed is there at once; what is not there now has no completion.
+            self.has_ended = true;
+            return match self.attempt(side)? {
+                Some(ended) => Ok(Some(ended)),
+                None if in_flight == 0 || deadline.has_passed() => Err(WaitError::Disconnected),
+                None => self.sleep(side, deadline),
+            };
+        }
+        if in_flight == 0 {
+            return Err(WaitError::NothingPosted);
+        }
+        if deadline.has_passed() {
+            return Err(WaitError::TimedOut { in_flight });
+        }
+        match self.idle {
+            Idle::Spin => Ok(None),
+            Idle::SpinThenWait { .. } => self.sleep(side, deadline),
+        }
+    }
+
+    /// Polls, arms, polls again, and only then sleeps: a completion that came in between is not
+    /// slept through.
+    fn sleep(&mut self, side: Side, deadline: Deadline) -> Result<Option<Ended<C>>, WaitError> {
+        self.driver.arm(side)?;
+        if let Some(ended) = self.attempt(side)? {
+            return Ok(Some(ended));
+        }
+        self.driver.sleep(deadline)?;
+        Ok(None)
+    }
+
+    /// Ends everything, and hands each context to `each`.
+    fn finish(&mut self, deadline: Deadline, mut each: impl FnMut(Side, Ended<C>)) {
+        self.sends.close();
+        self.recvs.close();
+        self.driver.disconnect();
+        loop {
+            while let Ok(Some(ended)) = self.try_sent() {
+                each(Side::Send, ended);
+            }
+            while let Ok(Some(ended)) = self.try_received() {
+                each(Side::Recv, ended);
+            }
+            let drained = self.sends.in_flight() == 0 && self.recvs.in_flight() == 0;
+            if drained || deadline.has_passed() {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        if self.driver.destroy() {
+            // SAFETY: the queue pair is gone, and no device touches the buffers of its requests.
+            // Completions that are left in the completion queues are polled by nobody any more.
+            unsafe {
+                self.sends.abandon();
+                self.recvs.abandon();
+            }
+        }
+        while let Some(ended) = self.sends.take() {
+            each(Side::Send, ended);
+        }
+        while let Some(ended) = self.recvs.take() {
+            each(Side::Recv, ended);
+        }
+    }
+}
+
+impl<D: Driver, C: 'static> Drop for Inner<D, C> {
+    fn drop(&mut self) {
+        self.finish(Deadline::after(std::time::Duration::ZERO), |_, ended| drop(ended));
+        // SAFETY: each is taken once, here, and `self` is not used afterwards.
+        let (sends, recvs) =
+            unsafe { (ManuallyDrop::take(&mut self.sends), ManuallyDrop::take(&mut self.recvs)) };
+        // A queue that still has something in flight keeps its slots for ever, and counts them.
+        if let Ok((_, slots)) = sends.into_storage() {
+            // SAFETY: the slots came out of a box (`Inner::new`), and their queue is gone.
+            drop(unsafe { Box::from_raw(slots) });
+        }
+        if let Ok((_, slots)) = recvs.into_storage() {
+            // SAFETY: as above.
+            drop(unsafe { Box::from_raw(slots) });
+        }
+        // SAFETY: the links are not used any more, and have no drop of their own.
+        unsafe {
+            ManuallyDrop::take(&mut self.send_staging).free();
+            ManuallyDrop::take(&mut self.recv_staging).free();
+        }
+    }
+}
+
+impl<D: Driver, C: 'static> fmt::Debug for Inner<D, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("device", &self.driver.device_name())
+            .field("sends", &*self.sends)
+            .field("recvs", &*self.recvs)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,142 @@
+//! Endpoints that are not connected yet.
+
+use nanoverbs_core::{Block, RecvBuffers, ReserveError};
+
+use super::{
+    Driver, Endpoint, EndpointError, Inner, PostError, ReceiveError, Refusal, Sends, Shared,
+};
+use crate::Deadline;
+use crate::memory::Rights;
+
+/// An endpoint that has its queue pair and is not connected. Decide on receives to go on: a peer that sends
+/// before one is posted is made to wait, or its connection breaks.
+#[derive(Debug)]
+#[must_use = "the endpoint is not connected yet"]
+pub struct Prepared<D: Driver, C: 'static>(pub(super) Inner<D, C>);
+
+/// An endpoint that waits to be connected only.
+#[derive(Debug)]
+#[must_use = "the endpoint is not connected yet"]
+pub struct Ready<D: Driver, C: 'static>(Inner<D, C>);
+
+macro_rules! before_connecting {
+    () => {
+        /// A free block of the endpoint's own memory, or `None` when all are out.
+        pub fn block(&mut self) -> Option<Block> {
+            self.0.block()
+        }
+
+        /// Registers `len` bytes, rounded up to whole pages, that the peer may reach as far as `rights` go.
+        ///
+        /// # Errors
+        ///
+        /// [`EndpointError`] when there is no memory, or it cannot be registered.
+        pub fn share(&mut self, len: usize, rights: Rights) -> Result<Shared, EndpointError> {
+            self.0.share(len, rights)
+        }
+
+        /// Bytes that the peer sent along with its request, and zeros behind them.
+        pub fn private_data(&self) -> &[u8] {
+            self.0.driver.private_data()
+        }
+
+        /// The device behind it.
+        pub fn device_name(&self) -> String {
+            self.0.driver.device_name()
+        }
+
+        /// Tries to start a chain of sends, which is too early: shows what a queue says then.
+        ///
+        /// # Errors
+        ///
+        /// [`ReserveError::NotConnected`].
+        pub fn reserve_sends(&mut self, n: usize) -> Result<Sends<'_, D, C>, ReserveError> {
+            self.0.sends.reserve(&mut self.0.send_link, n)
+        }
+    };
+}
+
+impl<D: Driver, C: 'static> Prepared<D, C> {
+    /// Posts `count` receives of a block each.
+    ///
+    /// # Errors
+    ///
+    /// [`EndpointError::Receive`] when there are not enough blocks, or the queue is not that deep.
+    pub fn receives(mut self, count: usize) -> Result<Ready<D, C>, EndpointError>
+    where
+        C: RecvBuffers + From<Block>,
+    {
+        for _ in 0..count {
+            let block = self.block().ok_or(EndpointError::Receive(ReceiveError::NoBlock))?;
+            self.0.post_recv(block.into()).map_err(refused)?;
+        }
+        Ok(Ready(self.0))
+    }
+
+    /// Posts a receive for each of these contexts.
+    ///
+    /// # Errors
+    ///
+    /// [`EndpointError::Receive`] when one is refused; they are all dropped then.
+    #[doc(alias = "rdma_post_recv")]
+    pub fn receives_into(
+        mut self,
+        contexts: impl IntoIterator<Item = C>,
+    ) -> Result<Ready<D, C>, EndpointError>
+    where
+        C: RecvBuffers,
+    {
+        for context in contexts {
+            self.0.post_recv(context).map_err(refused)?;
+        }
+        Ok(Ready(self.0))
+    }
+
+    /// Posts none: the peer never sends, it only reads and writes.
+    pub fn no_receives(self) -> Ready<D, C> {
+        Ready(self.0)
+    }
+
+    before_connecting!();
+}
+
+impl<D: Driver, C: 'static> Ready<D, C> {
+    /// Connects, or accepts, and waits until the connection stands.
+    ///
+    /// # Errors
+    ///
+    /// [`EndpointError`] says why there is no connection; the endpoint is gone, and its contexts with it.
+    #[doc(alias = "rdma_connect")]
+    #[doc(alias = "rdma_accept")]
+    pub fn establish(
+        mut self,
+        deadline: impl Into<Deadline>,
+    ) -> Result<Endpoint<D, C>, EndpointError> {
+        let reads = self.0.driver.establish(deadline.into())?;
+        self.0.sends.set_reads(reads);
+        self.0.sends.open();
+        Ok(Endpoint(self.0))
+    }
+
+    /// Posts one more receive.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`] with the context.
+    #[doc(alias = "rdma_post_recv")]
+    pub fn post_recv(&mut self, context: C) -> Result<(), PostError<C>>
+    where
+        C: RecvBuffers,
+    {
+        self.0.post_recv(context)
+    }
+
+    before_connecting!();
+}
+
+fn refused<C>(error: PostError<C>) -> EndpointError {
+    EndpointError::Receive(ReceiveError::Refused(match error {
+        PostError::Refused { cause, .. } => cause,
+        PostError::Unknown { code } => Refusal::Device { code },
+    }))
+}

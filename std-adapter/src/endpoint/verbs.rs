@@ -1,0 +1,259 @@
+//! Endpoints on real devices, connected through librdmacm.
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use nanoverbs_core::{Domain, RecvConfig, Region, SendConfig, SharedRegion};
+
+use super::driver::sealed::{Backend, Release};
+use super::{EndpointError, Inner, Options, Prepared, Shared, Side};
+use crate::cm::{ConnectParams, Connection, Connector, Incoming, Listener, Outgoing, Request};
+use crate::memory::{self, LocalMemory, Pages, Rights, SharedMemory};
+use crate::{
+    Arm, CallError, CompletionChannel, CompletionQueue, Deadline, Device, ProtectionDomain,
+    QueuePair, QueuePairOptions, port, sys,
+};
+
+/// A real device behind an endpoint.
+#[derive(Debug)]
+pub struct Verbs {
+    stage: Stage,
+    queue_pair: Option<Arc<QueuePair>>,
+    sent: Arc<CompletionQueue>,
+    received: Arc<CompletionQueue>,
+    channel: Arc<CompletionChannel>,
+    domain: Arc<ProtectionDomain>,
+    params: ConnectParams,
+}
+
+/// How far the connection is.
+#[derive(Debug)]
+enum Stage {
+    Outgoing(Box<Outgoing>),
+    Incoming(Box<Incoming>),
+    Connected(Box<Connection>),
+    Over,
+}
+
+impl Options {
+    /// An endpoint with a way to `peer`: post receives, then establish.
+    ///
+    /// # Errors
+    ///
+    /// [`EndpointError`] when the address leads to no RDMA device, or the device cannot have an endpoint of these sizes.
+    #[doc(alias = "rdma_create_ep")]
+    #[doc(alias = "rdma_resolve_addr")]
+    pub fn connect<C: 'static>(
+        self,
+        peer: SocketAddr,
+        deadline: impl Into<Deadline>,
+    ) -> Result<Prepared<Verbs, C>, EndpointError> {
+        self.check()?;
+        let route = Connector::new().resolve(peer, deadline)?;
+        let parts = Parts::new(&self, route.device())?;
+        let options = parts.options;
+        let pending =
+            route.create_queue_pair(&parts.domain, &parts.sent, &parts.received, options)?;
+        let queue_pair = Arc::clone(pending.queue_pair());
+        parts.prepared(&self, Stage::Outgoing(Box::new(pending)), queue_pair)
+    }
+
+    /// An endpoint for the next peer that connects to `listener`: post receives, then establish.
+    ///
+    /// # Errors
+    ///
+    /// [`EndpointError`] when nobody comes before the deadline, or the device cannot have an endpoint of these sizes.
+    #[doc(alias = "rdma_get_request")]
+    pub fn accept<C: 'static>(
+        self,
+        listener: &Listener,
+        deadline: impl Into<Deadline>,
+    ) -> Result<Prepared<Verbs, C>, EndpointError> {
+        self.check()?;
+        self.accept_request(listener.accept(deadline)?)
+    }
+
+    /// An endpoint for a peer that asked to be connected: post receives, then establish.
+    ///
+    /// # Errors
+    ///
+    /// [`EndpointError`] when the device cannot have an endpoint of these sizes; the peer is refused then.
+    pub fn accept_request<C: 'static>(
+        self,
+        request: Request,
+    ) -> Result<Prepared<Verbs, C>, EndpointError> {
+        self.check()?;
+        let parts = Parts::new(&self, request.device())?;
+        let options = parts.options;
+        let pending =
+            request.create_queue_pair(&parts.domain, &parts.sent, &parts.received, options)?;
+        let queue_pair = Arc::clone(pending.queue_pair());
+        parts.prepared(&self, Stage::Incoming(Box::new(pending)), queue_pair)
+    }
+}
+
+/// What a queue pair is made of.
+struct Parts {
+    domain: Arc<ProtectionDomain>,
+    channel: Arc<CompletionChannel>,
+    sent: Arc<CompletionQueue>,
+    received: Arc<CompletionQueue>,
+    options: QueuePairOptions,
+}
+
+impl Parts {
+    fn new(options: &Options, device: &Arc<Device>) -> Result<Self, EndpointError> {
+        let channel = CompletionChannel::new(device)?;
+        Ok(Self {
+            domain: device.domain()?,
+            sent: CompletionQueue::new(device, options.send_depth, Some(&channel))?,
+            received: CompletionQueue::new(device, options.recv_depth, Some(&channel))?,
+            channel,
+            options: QueuePairOptions::new(options.send_depth, options.recv_depth)
+                .sges(options.sges.into(), options.sges.into())
+                .inline(options.inline),
+        })
+    }
+
+    fn prepared<C: 'static>(
+        self,
+        options: &Options,
+        stage: Stage,
+        queue_pair: Arc<QueuePair>,
+    ) -> Result<Prepared<Verbs, C>, EndpointError> {
+        // SAFETY: the ports go into the queues of an endpoint, which end before its driver lets go of
+        // the queue pair, and which refuse sends until the connection stands.
+        let (send_port, recv_port) = unsafe { (queue_pair.send_port()?, queue_pair.recv_port()?) };
+        let taken = |_| CallError::new("ibv_poll_cq", libc::EBUSY);
+        let sent = self.sent.poll_port().map_err(taken)?;
+        let received = self.received.poll_port().map_err(taken)?;
+        let inline = queue_pair.inline();
+        let driver = Verbs {
+            stage,
+            queue_pair: Some(queue_pair),
+            sent: self.sent,
+            received: self.received,
+            channel: self.channel,
+            domain: self.domain,
+            params: options.params,
+        };
+        Inner::new(driver, send_port, recv_port, sent, received, options, inline).map(Prepared)
+    }
+}
+
+/// The number as a smaller type, or the most that it can say.
+fn fit<T: TryFrom<u32>>(number: u32, most: T) -> T {
+    T::try_from(number).unwrap_or(most)
+}
+
+// SAFETY: `destroy` says true only after `ibv_destroy_qp` was called for the last handle: then no
+// device touches the memory of its requests.
+unsafe impl Backend for Verbs {
+    type SendPort = port::SendPort;
+    type RecvPort = port::RecvPort;
+    type PollPort = port::PollPort;
+
+    fn device_name(&self) -> String {
+        self.domain.device().name().to_owned()
+    }
+
+    fn domain(&self) -> Domain {
+        self.domain.id()
+    }
+
+    fn configs(&self) -> (SendConfig, RecvConfig) {
+        let (sends, recvs) = (SendConfig::new(self.domain.id()), RecvConfig::new(self.domain.id()));
+        let Some(qp) = &self.queue_pair else { return (sends.depth(0), recvs.depth(0)) };
+        let limits = self.domain.device().limits();
+        let sends = sends
+            .depth(qp.send_depth())
+            .max_sges(fit(qp.send_sges(), u8::MAX), fit(qp.read_sges(), u8::MAX))
+            .max_inline(fit(qp.inline(), u16::MAX))
+            .max_message(limits.message);
+        (sends, recvs.depth(qp.recv_depth()).max_sges(fit(qp.recv_sges(), u8::MAX)))
+    }
+
+    fn register(&mut self, pages: Pages) -> Result<(Region, Release<Region>), EndpointError> {
+        let memory = LocalMemory::register(pages, &self.domain).map_err(|error| error.cause)?;
+        let release: Release<Region> = Box::new(|region| drop(memory::release(region)));
+        Ok((memory.into_region(), release))
+    }
+
+    fn share(&mut self, pages: Pages, rights: Rights) -> Result<Shared, EndpointError> {
+        let memory =
+            SharedMemory::register(pages, &self.domain, rights).map_err(|error| error.cause)?;
+        let release: Release<SharedRegion> =
+            Box::new(|region| drop(memory::release_shared(region)));
+        Ok(Shared::new(memory.into_region(), release))
+    }
+
+    fn establish(&mut self, deadline: Deadline) -> Result<u8, EndpointError> {
+        let connection = match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Outgoing(pending) => pending.connect(&self.params, deadline)?,
+            Stage::Incoming(pending) => pending.accept(&self.params, deadline)?,
+            stage @ (Stage::Connected(_) | Stage::Over) => {
+                self.stage = stage;
+                return Err(CallError::new("rdma_connect", libc::EISCONN).into());
+            }
+        };
+        let reads = connection.reads().reads_out;
+        self.stage = Stage::Connected(Box::new(connection));
+        Ok(reads)
+    }
+
+    fn private_data(&self) -> &[u8] {
+        match &self.stage {
+            Stage::Incoming(pending) => pending.request().private_data().as_bytes(),
+            Stage::Connected(connection) => {
+                connection.private_data().map_or(&[], |data| data.as_bytes())
+            }
+            Stage::Outgoing(_) | Stage::Over => &[],
+        }
+    }
+
+    fn disconnect(&mut self) {
+        let told = match &self.stage {
+            Stage::Connected(connection) => connection.disconnect().is_ok(),
+            _ => false,
+        };
+        if let (false, Some(queue_pair)) = (told, &self.queue_pair) {
+            // A device that refuses this as well is gone; `destroy` says so.
+            let _ = queue_pair.to_error();
+        }
+    }
+
+    fn has_ended(&mut self) -> bool {
+        let Stage::Connected(connection) = &self.stage else { return true };
+        while let Ok(Some(_)) = connection.poll_event() {}
+        connection.has_ended()
+    }
+
+    fn arm(&mut self, side: Side) -> Result<(), CallError> {
+        self.channel.drain()?;
+        match side {
+            Side::Send => self.sent.arm(Arm::Any),
+            Side::Recv => self.received.arm(Arm::Any),
+        }
+    }
+
+    fn sleep(&mut self, deadline: Deadline) -> Result<(), CallError> {
+        match &self.stage {
+            Stage::Connected(connection) if !connection.has_ended() => {
+                sys::wait_readable([self.channel.as_fd(), connection.as_fd()], deadline).map(drop)
+            }
+            _ => sys::wait_readable([self.channel.as_fd()], deadline).map(drop),
+        }
+    }
+
+    fn destroy(&mut self) -> bool {
+        self.stage = Stage::Over;
+        match self.queue_pair.take().map(QueuePair::destroy) {
+            Some(Err(queue_pair)) => {
+                self.queue_pair = Some(queue_pair);
+                false
+            }
+            Some(Ok(())) | None => true,
+        }
+    }
+}
