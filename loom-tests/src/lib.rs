@@ -5,17 +5,40 @@
 //! weakly ordered load may see. See the README for how to run one, and how to replay one.
 #![cfg(loom)]
 
+use std::env;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use loom::model::Builder;
 
 /// Threads change at most this often where they need not. Enough for every mutant to be found, and
 /// `LOOM_MAX_PREEMPTIONS` sets another bound.
 const PREEMPTIONS: usize = 3;
 
-/// Runs `body` in all interleavings, with a bound on the preemptions.
+/// Runs `body` in all interleavings, with a bound on the preemptions, and says how many those were.
+///
+/// # Panics
+///
+/// When there was only one: then the threads share nothing that loom sees, and the model shows nothing.
 pub fn model(body: impl Fn() + Send + Sync + 'static) {
-    let mut builder = Builder::new();
-    builder.preemption_bound.get_or_insert(PREEMPTIONS);
-    builder.check(body);
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = count.clone();
+    let body = move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        body();
+    };
+    if env::var_os("LOOM_LOG").is_some() {
+        // This one writes the log, and takes its bound from the environment.
+        loom::model(body);
+    } else {
+        let mut builder = Builder::new();
+        builder.preemption_bound.get_or_insert(PREEMPTIONS);
+        builder.check(body);
+    }
+    let count = count.load(Ordering::Relaxed);
+    println!("{count} interleavings");
+    let is_replay = env::var_os("LOOM_CHECKPOINT_FILE").is_some();
+    assert!(count > 1 || is_replay, "a model with one interleaving shows nothing");
 }
 
 /// Lends `value` for the length of `run` as if for ever, because loom's threads are `'static`, and
