@@ -5,6 +5,8 @@
 //! weakly ordered load may see. See the README for how to run one, and how to replay one.
 #![cfg(loom)]
 
+pub mod device;
+
 use std::env;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
