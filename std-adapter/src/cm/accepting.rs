@@ -13,8 +13,8 @@ use crate::sys::cm::RawParams;
 use crate::sys::{self, CallError};
 use crate::{Deadline, QueuePair};
 
-/// A request with a queue pair: post receives, then [`accept`](Self::accept). Dropped, it is
-/// refused.
+/// A request with a queue pair: post receives, then [`accept`](Self::accept). Dropped, it is refused
+/// as soon as the last handle of its queue pair is gone; [`reject`](Self::reject) does not wait.
 #[derive(Debug)]
 pub struct Incoming {
     queue_pair: Arc<QueuePair>,
@@ -95,7 +95,8 @@ impl Incoming {
 
 /// A request that was agreed to, and that the peer has yet to confirm.
 ///
-/// Its descriptor is readable when [`poll`](Self::poll) may get further. Dropped, it is given up.
+/// Its descriptor is readable when [`poll`](Self::poll) may get further. Dropped, it is given up as
+/// soon as the last handle of its queue pair is gone.
 #[derive(Debug)]
 pub struct Accepting {
     queue_pair: Arc<QueuePair>,

@@ -80,7 +80,8 @@ impl Outgoing {
 
 /// A connection that the peer was asked for.
 ///
-/// Its descriptor is readable when [`poll`](Self::poll) may get further. Dropped, it is given up.
+/// Its descriptor is readable when [`poll`](Self::poll) may get further. Dropped, it is given up as
+/// soon as the last handle of its queue pair is gone.
 #[derive(Debug)]
 pub struct Connecting {
     queue_pair: Arc<QueuePair>,
