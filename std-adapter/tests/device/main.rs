@@ -6,6 +6,8 @@
 #[cfg(feature = "verbs")]
 mod connect;
 #[cfg(feature = "verbs")]
+mod endpoint;
+#[cfg(feature = "verbs")]
 mod ends;
 #[cfg(feature = "verbs")]
 mod resources;
