@@ -77,6 +77,46 @@ fn two_threads_play_ping_pong() {
 }
 
 #[test]
+fn one_thread_sends_while_another_receives() {
+    let (mut client, mut server) = pair(Options::new().blocks(64, 64), 16);
+    let count: u32 = if cfg!(miri) { 40 } else { 300 };
+    let (mut there, mut back) = (client.split(), server.split());
+    std::thread::scope(|scope| {
+        // The server echoes with both of its halves, the client uses one thread for each.
+        scope.spawn(move || {
+            for _ in 0..count {
+                let ping = back.recv.completion(soon()).unwrap().context;
+                back.send.post_send(ping).unwrap();
+                let pong = back.send.completion(soon()).unwrap().context;
+                back.recv.post_recv(pong).unwrap();
+            }
+        });
+        scope.spawn(move || {
+            for at in 0..count {
+                let ended = there.recv.completion(soon()).unwrap();
+                assert_eq!(&ended.context[..4], at.to_le_bytes());
+                there.recv.post_recv(ended.context).unwrap();
+            }
+        });
+        let pool = there.pool.unwrap();
+        let mut at = 0_u32;
+        while at < count {
+            // No more than the peer has receives for.
+            if there.send.in_flight() < 8 {
+                let mut block = pool.allocate().unwrap();
+                block[..4].copy_from_slice(&at.to_le_bytes());
+                there.send.post_send(block).unwrap();
+                at += 1;
+            }
+            while there.send.try_completion().unwrap().is_some() {}
+        }
+        while there.send.in_flight() > 0 {
+            let _ = there.send.completion(soon()).unwrap();
+        }
+    });
+}
+
+#[test]
 fn a_scattered_read_and_a_gathered_write_move_the_bytes() {
     let options = Options::new().sges(8).blocks(16, 64);
     let [a, b] = options.soft_pair::<Blocks>(device()).unwrap();

@@ -14,9 +14,21 @@
 //! Invariant: a context that went in comes out once: by a refused post, by a completion, or by
 //! [`Endpoint::close`].
 
-/// Submits a chain of one request.
-macro_rules! submit_one {
-    ($chain:ident) => {
+/// Reserves for one request, pushes it and submits; the context comes back when it is not posted.
+macro_rules! post_one {
+    ($reserved:expr, $context:ident, |$chain:ident, $pushed:ident| $push:expr) => {{
+        let mut $chain = match $reserved {
+            Ok(chain) => chain,
+            Err(error) => {
+                let cause = Refusal::Reserve(error);
+                return Err(PostError::Refused { context: $context, cause });
+            }
+        };
+        let $pushed = $context;
+        if let Err(rejected) = $push {
+            let (context, cause) = (rejected.context, Refusal::Push(rejected.error));
+            return Err(PostError::Refused { context, cause });
+        }
         match $chain.submit() {
             Ok(_) => Ok(()),
             Err(SubmitError::Unknown { code }) => Err(PostError::Unknown { code }),
@@ -31,7 +43,7 @@ macro_rules! submit_one {
                 }
             }
         }
-    };
+    }};
 }
 
 mod driver;
@@ -40,6 +52,7 @@ mod memory;
 mod options;
 mod prepared;
 mod soft;
+mod split;
 mod storage;
 #[cfg(feature = "verbs")]
 mod verbs;
@@ -53,6 +66,7 @@ pub use memory::{BlockPool, Shared};
 pub use options::{Idle, Options};
 pub use prepared::{Prepared, Ready};
 pub use soft::{Soft, SoftDevice};
+pub use split::{Halves, RecvHalf, SendHalf};
 #[cfg(feature = "verbs")]
 pub use verbs::Verbs;
 
@@ -157,17 +171,9 @@ impl<D: Driver, C: 'static> Endpoint<D, C> {
         C: AsRef<[u8]>,
     {
         let inner = &mut self.0;
-        let mut chain = match inner.sends.reserve(&mut inner.send_link, 1) {
-            Ok(chain) => chain,
-            Err(error) => {
-                return Err(PostError::Refused { context, cause: Refusal::Reserve(error) });
-            }
-        };
-        if let Err(rejected) = chain.push_inline(op::Send::new().signaled(), context) {
-            let (context, cause) = (rejected.context, Refusal::Push(rejected.error));
-            return Err(PostError::Refused { context, cause });
-        }
-        submit_one!(chain)
+        post_one!(inner.sends.reserve(&mut inner.send_link, 1), context, |chain, context| {
+            chain.push_inline(op::Send::new().signaled(), context)
+        })
     }
 
     /// Posts a READ of `remote` into the buffers of `context`, one or several of them.
@@ -213,17 +219,9 @@ impl<D: Driver, C: 'static> Endpoint<D, C> {
         context: C,
     ) -> Result<(), PostError<C>> {
         let inner = &mut self.0;
-        let mut chain = match inner.sends.reserve(&mut inner.send_link, 1) {
-            Ok(chain) => chain,
-            Err(error) => {
-                return Err(PostError::Refused { context, cause: Refusal::Reserve(error) });
-            }
-        };
-        if let Err(rejected) = chain.push(operation, context) {
-            let (context, cause) = (rejected.context, Refusal::Push(rejected.error));
-            return Err(PostError::Refused { context, cause });
-        }
-        submit_one!(chain)
+        post_one!(inner.sends.reserve(&mut inner.send_link, 1), context, |chain, context| {
+            chain.push(operation, context)
+        })
     }
 
     /// Starts a chain of up to `n` sends that go out behind one doorbell.
@@ -438,17 +436,9 @@ impl<D: Driver, C: 'static> Inner<D, C> {
     where
         C: RecvBuffers,
     {
-        let mut chain = match self.recvs.reserve(&mut self.recv_link, 1) {
-            Ok(chain) => chain,
-            Err(error) => {
-                return Err(PostError::Refused { context, cause: Refusal::Reserve(error) });
-            }
-        };
-        if let Err(rejected) = chain.push(context) {
-            let (context, cause) = (rejected.context, Refusal::Push(rejected.error));
-            return Err(PostError::Refused { context, cause });
-        }
-        submit_one!(chain)
+        post_one!(self.recvs.reserve(&mut self.recv_link, 1), context, |chain, context| {
+            chain.push(context)
+        })
     }
 
     #[inline(always)]
