@@ -9,8 +9,9 @@ use core::ptr::NonNull;
 use nanoverbs_benches::ffi::{BATCH, CHAIN, Contender, DEPTH, Setup};
 use nanoverbs_core::abi::{Sge, send_flags};
 use nanoverbs_core::{
-    Access, Block, BlockHeader, Completions, Domain, LKey, Pool, RKey, Region, Registration,
-    SendBuffers, SendConfig, SendLink, SendQueue, SendSlots, SendStaging, Slice, SliceList, op,
+    Access, Block, BlockHeader, Completions, Domain, LKey, Pool, PushError, RKey, Region,
+    Registration, SendBuffers, SendConfig, SendLink, SendQueue, SendSlots, SendStaging, Slice,
+    SliceList, op,
 };
 use port::{Cq, Qp};
 
@@ -172,6 +173,13 @@ fn fail() -> ! {
     std::process::abort()
 }
 
+#[cold]
+#[inline(never)]
+fn refused(error: PushError) -> ! {
+    eprintln!("{error}");
+    std::process::abort()
+}
+
 #[inline(always)]
 fn consume<C: 'static>(
     completions: &mut Completions<Cq, BATCH>,
@@ -219,8 +227,8 @@ extern "C" fn single<C: Make>(state: *mut c_void, count: u64) -> u64 {
     rounds::<C>(state, count, C::number, |queue, staging, messages, _| {
         for message in messages {
             let Ok(mut chain) = queue.reserve(staging, 1) else { fail() };
-            if chain.push(operation(message), C::make(message)).is_err() {
-                fail();
+            if let Err(rejected) = chain.push(operation(message), C::make(message)) {
+                refused(rejected.error);
             }
             if chain.submit().is_err() {
                 fail();
@@ -235,8 +243,8 @@ extern "C" fn chain<C: Make>(state: *mut c_void, count: u64) -> u64 {
         while let Some((now, later)) = rest.split_at_checked(n).filter(|(now, _)| !now.is_empty()) {
             let Ok(mut chain) = queue.reserve(staging, n) else { fail() };
             for message in now {
-                if chain.push(operation(message), C::make(message)).is_err() {
-                    fail();
+                if let Err(rejected) = chain.push(operation(message), C::make(message)) {
+                    refused(rejected.error);
                 }
             }
             if chain.submit().is_err() {
@@ -257,8 +265,10 @@ extern "C" fn raw_single(state: *mut c_void, count: u64) -> u64 {
                 let Ok(mut chain) = queue.reserve(staging, 1) else { fail() };
                 let sge = piece(message);
                 // SAFETY: the memory lives for the whole process, and nobody writes it.
-                if unsafe { chain.push_raw(operation(message), &[sge], message.number) }.is_err() {
-                    fail();
+                if let Err(rejected) =
+                    unsafe { chain.push_raw(operation(message), &[sge], message.number) }
+                {
+                    refused(rejected.error);
                 }
                 if chain.submit().is_err() {
                     fail();
@@ -336,8 +346,8 @@ extern "C" fn block_single(blocks: *mut c_void, count: u64) -> u64 {
             for message in messages {
                 let Some(block) = pool.allocate() else { fail() };
                 let Ok(mut chain) = queue.reserve(staging, 1) else { fail() };
-                if chain.push(operation(message), (block, message.number)).is_err() {
-                    fail();
+                if let Err(rejected) = chain.push(operation(message), (block, message.number)) {
+                    refused(rejected.error);
                 }
                 if chain.submit().is_err() {
                     fail();
@@ -363,8 +373,8 @@ extern "C" fn block_chain(blocks: *mut c_void, count: u64) -> u64 {
                 let Ok(mut chain) = queue.reserve(staging, n) else { fail() };
                 for message in now {
                     let Some(block) = pool.allocate() else { fail() };
-                    if chain.push(operation(message), (block, message.number)).is_err() {
-                        fail();
+                    if let Err(rejected) = chain.push(operation(message), (block, message.number)) {
+                        refused(rejected.error);
                     }
                 }
                 if chain.submit().is_err() {
@@ -386,8 +396,8 @@ extern "C" fn poll(state: *mut c_void, count: u64) -> u64 {
     for _ in 0..count {
         let Ok(mut chain) = queue.reserve(&mut state.staging, n) else { fail() };
         for message in &state.messages {
-            if chain.push(operation(message), Token::make(message)).is_err() {
-                fail();
+            if let Err(rejected) = chain.push(operation(message), Token::make(message)) {
+                refused(rejected.error);
             }
         }
         if chain.submit().is_err() {

@@ -7,6 +7,7 @@
 //! `retire`, because a queue frees buffers on its word.
 
 use core::fmt;
+use core::slice;
 
 use crate::abi::{QpNum, RKey, Wc, WcStatus, wc_flags, wc_opcode};
 use crate::id;
@@ -53,6 +54,14 @@ impl Completion {
         id::serial_of(self.0.wr_id)
     }
 
+    /// Serial and sequence, read apart: whose it is takes one compare.
+    #[inline(always)]
+    pub(crate) const fn id(&self) -> (u32, u32) {
+        // SAFETY: eight bytes that are initialised, read as two numbers.
+        let [first, second] = unsafe { (&raw const self.0.wr_id).cast::<[u32; 2]>().read() };
+        if cfg!(target_endian = "little") { (second, first) } else { (first, second) }
+    }
+
     #[inline(always)]
     pub(crate) const fn raw(&self) -> &Wc {
         &self.0
@@ -84,6 +93,7 @@ impl core::error::Error for Foreign {}
 
 /// What became of a request. There is exactly one for every request that was posted.
 #[derive(Clone, Copy, Debug)]
+#[repr(u8)]
 pub enum Outcome {
     /// It did what it should.
     Done(Success),
@@ -255,8 +265,7 @@ impl core::error::Error for Failure {}
 #[doc(alias = "ibv_cq")]
 pub struct Completions<P, const BATCH: usize = 16> {
     entries: [Wc; BATCH],
-    next: u32,
-    filled: u32,
+    left: Left,
     capacity: u32,
     reserved: u32,
     port: P,
@@ -269,7 +278,13 @@ impl<P: PollPort, const BATCH: usize> Completions<P, BATCH> {
     /// A completion queue with room for `capacity` completions, polled through `port`.
     pub const fn new(port: P, capacity: u32) -> Self {
         const { Self::BATCH_OK }
-        Self { entries: [Wc::EMPTY; BATCH], next: 0, filled: 0, capacity, reserved: 0, port }
+        Self {
+            entries: [Wc::EMPTY; BATCH],
+            left: Left { count: 0, filled: 0 },
+            capacity,
+            reserved: 0,
+            port,
+        }
     }
 
     /// Sets room aside for a queue with `slots` requests in flight at most, before it is created on
@@ -301,17 +316,26 @@ impl<P: PollPort, const BATCH: usize> Completions<P, BATCH> {
     #[doc(alias = "ibv_poll_cq")]
     #[inline(always)]
     pub fn poll(&mut self) -> Result<Batch<'_>, PollError> {
-        if self.next == self.filled {
-            let count = self.port.poll(&mut self.entries);
-            self.next = 0;
-            self.filled = 0;
-            if count < 0 {
-                return Err(PollError { code: count });
-            }
-            // A port never gives more than it was asked for; if it did, the rest was never written.
-            self.filled = (count as u32).min(BATCH as u32);
+        if self.left.count != 0 {
+            return Ok(self.left_over());
         }
-        Ok(Batch { entries: &self.entries, next: &mut self.next, filled: self.filled })
+        let count = self.port.poll(&mut self.entries);
+        let filled = match count as usize {
+            filled if filled <= BATCH => filled,
+            _ => odd_count(count, BATCH)?,
+        };
+        // SAFETY: at most BATCH, both ways.
+        let entries = unsafe { self.entries.get_unchecked(..filled) }.iter();
+        Ok(Batch { entries, filled: filled as u32, left: &mut self.left })
+    }
+
+    #[cold]
+    fn left_over(&mut self) -> Batch<'_> {
+        let Left { count, filled } = self.left;
+        let from = filled.wrapping_sub(count) as usize;
+        let entries = self.entries.get(from..filled as usize).unwrap_or_default().iter();
+        self.left.count = 0;
+        Batch { entries, filled, left: &mut self.left }
     }
 
     /// The port, to arm or to ask something of.
@@ -328,19 +352,35 @@ impl<P: PollPort, const BATCH: usize> Completions<P, BATCH> {
 impl<P, const BATCH: usize> fmt::Debug for Completions<P, BATCH> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Completions")
-            .field("left", &(self.filled - self.next))
+            .field("left", &self.left.count)
             .field("capacity", &self.capacity)
             .field("reserved", &self.reserved)
             .finish_non_exhaustive()
     }
 }
 
-/// The completions of one poll. What is not taken out stays for the next one.
+/// What a dropped batch has left over: the last `count` of the first `filled` entries.
+#[derive(Debug)]
+struct Left {
+    count: u32,
+    filled: u32,
+}
+
+/// A negative count is the device's refusal. A port never gives more than it was asked for; if it did,
+/// the rest was never written.
+#[cold]
+#[inline(never)]
+fn odd_count(count: i32, batch: usize) -> Result<usize, PollError> {
+    if count < 0 { Err(PollError { code: count }) } else { Ok(batch) }
+}
+
+/// The completions of one poll. What is not taken out stays for the next one; with a batch that is
+/// forgotten, its completions are.
 #[derive(Debug)]
 pub struct Batch<'a> {
-    entries: &'a [Wc],
-    next: &'a mut u32,
+    entries: slice::Iter<'a, Wc>,
     filled: u32,
+    left: &'a mut Left,
 }
 
 impl Iterator for Batch<'_> {
@@ -348,18 +388,21 @@ impl Iterator for Batch<'_> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Completion> {
-        if *self.next >= self.filled {
-            return None;
-        }
-        let entry = self.entries.get(*self.next as usize)?;
-        *self.next = self.next.wrapping_add(1);
-        Some(Completion(*entry))
+        self.entries.next().map(|entry| Completion(*entry))
     }
 
     #[inline(always)]
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.filled.wrapping_sub(*self.next) as usize;
-        (left, Some(left))
+        self.entries.size_hint()
+    }
+}
+
+impl Drop for Batch<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.entries.len() != 0 {
+            *self.left = Left { count: self.entries.len() as u32, filled: self.filled };
+        }
     }
 }
 

@@ -13,6 +13,7 @@
 use core::marker::PhantomData;
 
 use crate::abi::Sge;
+use crate::refusal::PushError;
 use crate::region::{Slice, Tag, Wanted};
 
 /// A value that owns memory which a device may read: the payload of a SEND or WRITE.
@@ -57,30 +58,41 @@ pub struct SliceList<'a> {
     max: u32,
     len: u32,
     total: u64,
+    /// The queue pair's.
+    tag: Tag,
     wanted: Wanted,
-    fault: u32,
+    /// All bits in which a piece differed from it.
+    difference: u32,
+    /// The last faulty piece's. Who succeeds never reads it, so it costs nothing there.
     wrong: Tag,
     lifetime: PhantomData<&'a mut Sge>,
 }
 
 impl SliceList<'_> {
-    /// An empty list over a row.
+    /// An empty list over a row, for a queue pair with this tag.
     ///
     /// # Safety
     ///
     /// `row` is valid for writes of `max` entries while the list lives.
     #[inline(always)]
-    pub(crate) unsafe fn new(row: *mut Sge, max: u32, wanted: Wanted) -> Self {
+    pub(crate) unsafe fn new(row: *mut Sge, max: u32, tag: Tag, wanted: Wanted) -> Self {
         Self {
             row,
             max,
             len: 0,
             total: 0,
+            tag,
             wanted,
-            fault: 0,
-            wrong: Tag::NONE,
+            difference: 0,
+            wrong: tag,
             lifetime: PhantomData,
         }
+    }
+
+    /// A list without a row, to look at the pieces of a request that was refused.
+    pub(crate) fn inspector(tag: Tag, wanted: Wanted) -> Self {
+        // SAFETY: no entry is ever written.
+        unsafe { Self::new(core::ptr::null_mut(), 0, tag, wanted) }
     }
 
     /// Adds a piece. One of no length is left out: some devices read length 0 as 2 GiB.
@@ -95,11 +107,11 @@ impl SliceList<'_> {
             // SAFETY: as above.
             unsafe { entry.write(Sge::new(slice.addr.as_ptr(), slice.length, slice.lkey)) };
         }
-        let fault = self.wanted.fault(slice.tag);
-        if fault != 0 {
-            self.fault = fault;
+        let difference = slice.tag.difference(self.tag);
+        if self.wanted.fault(difference) != 0 {
             self.wrong = slice.tag;
         }
+        self.difference |= difference;
         self.len = self.len.wrapping_add(1);
         self.total = self.total.wrapping_add(u64::from(slice.length));
     }
@@ -119,13 +131,22 @@ impl SliceList<'_> {
     /// Whether a piece belongs to another domain or lacks a right.
     #[inline(always)]
     pub(crate) fn is_faulty(&self) -> bool {
-        self.fault != 0
+        self.wanted.fault(self.difference) != 0
     }
 
-    /// What the last faulty piece showed.
-    #[inline(always)]
-    pub(crate) fn wrong(&self) -> Tag {
-        self.wrong
+    /// Why the request is refused, of which at least one of these limits or a piece is the reason.
+    #[cold]
+    pub(crate) fn refusal(&self, max: u32, most: u64) -> PushError {
+        let (given, total, queue) = (self.len, self.total, self.tag.domain());
+        if given > max {
+            PushError::TooManySges { given, max }
+        } else if total > most {
+            PushError::MessageTooLong { total, max: most }
+        } else if self.wrong.domain() != queue {
+            PushError::WrongDomain { given: self.wrong.domain(), queue }
+        } else {
+            PushError::MissingAccess { needs: self.wanted.right(), has: self.wrong.access() }
+        }
     }
 }
 

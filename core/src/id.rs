@@ -30,22 +30,16 @@ impl Serial {
         (Self(number << 1), Self((number << 1) | 1))
     }
 
-    /// The id of the request with this sequence.
+    /// The part of the ids that this queue's requests share; [`with_sequence`] adds the rest.
     #[inline(always)]
-    pub(crate) const fn id(self, sequence: u32) -> u64 {
-        ((self.0 as u64) << 32) | sequence as u64
+    pub(crate) const fn high(self) -> u64 {
+        (self.0 as u64) << 32
     }
 
     /// The number.
     #[inline(always)]
     pub(crate) const fn number(self) -> u32 {
         self.0
-    }
-
-    /// The sequence in `id` when the id is of this queue.
-    #[inline(always)]
-    pub(crate) const fn sequence_of(self, id: u64) -> Option<u32> {
-        if (id >> 32) as u32 == self.0 { Some(id as u32) } else { None }
     }
 }
 
@@ -61,6 +55,12 @@ pub(crate) fn numbers(count: u32) -> u32 {
     let step = |next| Some(first_from(next).wrapping_add(count));
     let (Ok(next) | Err(next)) = NEXT.fetch_update(set, fetch, step);
     first_from(next)
+}
+
+/// The id of the request with this sequence of the queue that `high` is of.
+#[inline(always)]
+pub(crate) const fn with_sequence(high: u64, sequence: u32) -> u64 {
+    high | sequence as u64
 }
 
 /// Which half of a queue pair an id belongs to.
@@ -84,10 +84,11 @@ mod tests {
         let (send, recv) = (Serial::send(), Serial::recv());
         assert_ne!(send, recv);
         for sequence in [0, 1, u32::MAX - 3, u32::MAX] {
-            assert_eq!(send.sequence_of(send.id(sequence)), Some(sequence));
-            assert_eq!(recv.sequence_of(send.id(sequence)), None);
-            assert!(!is_recv(send.id(sequence)) && is_recv(recv.id(sequence)));
-            assert_eq!(serial_of(recv.id(sequence)), recv.number());
+            let id = with_sequence(send.high(), sequence);
+            let other = with_sequence(recv.high(), sequence);
+            assert_eq!((serial_of(id), id as u32), (send.number(), sequence));
+            assert!(!is_recv(id) && is_recv(other));
+            assert_eq!(serial_of(other), recv.number());
         }
     }
     #[test]

@@ -41,6 +41,7 @@ pub use recv::{RecvChain, RecvConfig, RecvQueue, RecvSlots};
 mod refusal;
 pub use refusal::{Cause, ConfigError, PushError, Rejected, ReserveError, SubmitError};
 
+#[expect(unsafe_code, reason = "a port's promises bound what was polled")]
 mod completion;
 pub use completion::{
     Batch, Completion, Completions, CqTooSmall, Ended, Failure, Foreign, Operation, Outcome,

@@ -11,11 +11,11 @@
 //! # let _ = (last, tagged);
 //! ```
 
-use crate::abi::{Access, RdmaTarget, SendWr, opcode, send_flags};
+use crate::abi::{Access, RdmaTarget, Target, opcode, send_flags};
 use crate::completion;
 use crate::context::{RecvBuffers, SendBuffers, SliceList};
 use crate::refusal::PushError;
-use crate::region::{Domain, RemoteRegion, Tag, Wanted};
+use crate::region::{RemoteRegion, Wanted};
 
 mod sealed {
     #[expect(
@@ -46,7 +46,7 @@ pub trait Header: sealed::Sealed {
     #[doc(hidden)]
     fn check(&self, total: u64) -> Result<(), PushError>;
     #[doc(hidden)]
-    fn write_target(&self, request: &mut SendWr);
+    fn write_target(&self, target: &mut Target);
 }
 
 #[doc(hidden)]
@@ -58,8 +58,8 @@ pub struct Head {
 }
 
 #[inline(always)]
-pub(crate) const fn wanted<O: Header>(domain: Domain) -> Wanted {
-    if O::SINK { Tag::sink(domain) } else { Tag::source(domain) }
+pub(crate) const fn wanted<O: Header>() -> Wanted {
+    if O::SINK { Wanted::SINK } else { Wanted::SOURCE }
 }
 
 /// An operation whose payload may travel inline.
@@ -204,7 +204,7 @@ impl Header for Send {
     }
 
     #[inline(always)]
-    fn write_target(&self, _: &mut SendWr) {}
+    fn write_target(&self, _: &mut Target) {}
 }
 
 macro_rules! one_sided {
@@ -232,9 +232,9 @@ macro_rules! one_sided {
             }
 
             #[inline(always)]
-            fn write_target(&self, request: &mut SendWr) {
+            fn write_target(&self, target: &mut Target) {
                 let (remote_addr, rkey) = (self.remote.addr(), self.remote.rkey());
-                request.target.rdma = RdmaTarget { remote_addr, rkey };
+                target.rdma = RdmaTarget { remote_addr, rkey };
             }
         }
     };

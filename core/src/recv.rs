@@ -20,11 +20,11 @@ use crate::abi::{RecvWr, Sge, WcStatus};
 use crate::completion::{Completion, Ended, Failure, Foreign, Operation, Outcome, Success};
 use crate::context::{RecvBuffers, SliceList};
 use crate::group::RecvSeat;
-use crate::id::Serial;
+use crate::id::{self, Serial};
 use crate::leak;
 use crate::port::RecvPort;
-use crate::refusal::{self, Cause, ConfigError, PushError, Rejected, ReserveError, SubmitError};
-use crate::region::{Domain, Tag};
+use crate::refusal::{Cause, ConfigError, PushError, Rejected, ReserveError, SubmitError};
+use crate::region::{Domain, Tag, Wanted};
 use crate::slot::End;
 use crate::staging::RecvLink;
 
@@ -121,7 +121,7 @@ struct Hot<P, C> {
     /// The usable depth; 0 once closed.
     limit: u32,
     serial: Serial,
-    domain: Domain,
+    domain: Tag,
     max_sges: u8,
 }
 
@@ -199,7 +199,7 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
             ended: 0,
             limit: depth,
             serial,
-            domain: config.domain,
+            domain: Tag::of(config.domain),
             max_sges: config.max_sges,
         };
         Ok(Self { hot, cold: Cold { depth, closed: None }, storage: PhantomData })
@@ -216,16 +216,24 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
         staging: &'q mut RecvLink<'_, CHAIN, SGES>,
         n: usize,
     ) -> Result<RecvChain<'q, 's, P, C, N, CHAIN, SGES>, ReserveError> {
-        let in_flight = self.hot.head.wrapping_sub(self.hot.taken);
-        let free = self.hot.limit.saturating_sub(in_flight) as usize;
-        if n > free || n > CHAIN {
+        let head = self.hot.head;
+        let in_flight = head.wrapping_sub(self.hot.taken);
+        // `n` is at most 1,024 where the sum is looked at, and the limit is 0 once closed.
+        if n > CHAIN || in_flight.wrapping_add(n as u32) > self.hot.limit {
             return Err(self.no_room(n, CHAIN));
         }
+        let mut staging = staging.reborrow();
+        let entry = CHAIN.wrapping_sub(n);
         Ok(RecvChain {
-            next: (CHAIN - n) as u32,
-            sequence: self.hot.head,
-            staging: staging.reborrow(),
+            first: staging.request(entry),
+            next: staging.request(entry),
+            row: staging.row(entry),
+            end: staging.request(CHAIN),
+            start: head,
+            sequence: head,
+            high: self.hot.serial.high(),
             queue: self,
+            staging: PhantomData,
         })
     }
 
@@ -251,10 +259,11 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
     /// nothing has changed then.
     #[inline(always)]
     pub fn retire(&mut self, completion: Completion) -> Result<u32, Foreign> {
-        let Some(sequence) = self.hot.serial.sequence_of(completion.raw().wr_id) else {
-            return Err(Foreign(completion));
-        };
-        if sequence != self.hot.ended || sequence == self.hot.head {
+        let (serial, sequence) = completion.id();
+        if serial != self.hot.serial.number()
+            || sequence != self.hot.ended
+            || sequence == self.hot.head
+        {
             return Err(Foreign(completion));
         }
         let wc = completion.raw();
@@ -370,6 +379,22 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
         Ok((port, slots))
     }
 
+    /// Refuses the buffers of the context that `push` has just moved into `slot`: looks at them once
+    /// more, so that a good receive remembers nothing of them, and moves the context out again.
+    #[cold]
+    #[inline(never)]
+    fn refuse(&self, slot: *mut RecvSlot<C>, row: u32) -> Rejected<C>
+    where
+        C: RecvBuffers,
+    {
+        // SAFETY: the slot was written by `push`, and counts as free again.
+        let context = unsafe { (*slot).context.assume_init_read() };
+        let mut list = SliceList::inspector(self.hot.domain, Wanted::SINK);
+        context.scatter(&mut list);
+        let error = list.refusal(u32::from(self.hot.max_sges).min(row), u64::MAX);
+        Rejected { context, error }
+    }
+
     #[inline(always)]
     fn slot(&self, sequence: u32) -> *mut RecvSlot<C> {
         // SAFETY: the mask keeps the index below N.
@@ -378,12 +403,6 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
 }
 
 impl<P, C, const N: usize> RecvQueue<'_, P, C, N> {
-    #[cold]
-    #[inline(never)]
-    fn refusal(&self, given: u32, max: u32, total: u64, wrong: Tag) -> PushError {
-        refusal::of_buffers(self.hot.domain, given, max, total, u64::MAX, true, wrong)
-    }
-
     /// Receives that the device still has.
     pub const fn in_flight(&self) -> u32 {
         self.hot.head.wrapping_sub(self.hot.ended)
@@ -451,11 +470,17 @@ impl<P, C, const N: usize> fmt::Debug for RecvQueue<'_, P, C, N> {
 pub struct RecvChain<'q, 's, P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
 {
     queue: &'q mut RecvQueue<'s, P, C, N>,
-    staging: RecvLink<'q, CHAIN, SGES>,
-    /// The entry of the next receive; the first one is `next - len`.
-    next: u32,
-    /// The sequence of the next receive; the first one is the queue's head.
+    staging: PhantomData<RecvLink<'q, CHAIN, SGES>>,
+    /// The first receive, the next one and its pieces, and where the arrays end.
+    first: *mut RecvWr,
+    next: *mut RecvWr,
+    row: *mut Sge,
+    end: *mut RecvWr,
+    /// The sequence of the first receive, which is the queue's head, and that of the next one.
+    start: u32,
     sequence: u32,
+    /// The queue's part of the ids.
+    high: u64,
 }
 
 impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
@@ -474,24 +499,19 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
     where
         C: RecvBuffers,
     {
-        if self.next == CHAIN as u32 {
+        if self.next == self.end {
             return Err(Rejected { context, error: PushError::ChainFull });
         }
         let slot = self.queue.slot(self.sequence);
         // SAFETY: `reserve` found this slot free, so nothing is overwritten that needs a drop.
         let context = unsafe { (*slot).context.write(context) };
-        let row = self.staging.row(self.next as usize);
         // SAFETY: the row has SGES entries and is borrowed by the chain.
         let mut list =
-            unsafe { SliceList::new(row, SGES as u32, Tag::sink(self.queue.hot.domain)) };
+            unsafe { SliceList::new(self.row, SGES as u32, self.queue.hot.domain, Wanted::SINK) };
         context.scatter(&mut list);
         let (count, most) = (list.count(), u32::from(self.queue.hot.max_sges));
-        if count > most || count > SGES as u32 || list.is_faulty() {
-            let max = most.min(SGES as u32);
-            let error = self.queue.refusal(count, max, list.total(), list.wrong());
-            // SAFETY: written above, and the slot stays free.
-            let context = unsafe { (*slot).context.assume_init_read() };
-            return Err(Rejected { context, error });
+        if list.is_faulty() || count > most || count > SGES as u32 {
+            return Err(self.queue.refuse(slot, SGES as u32));
         }
         self.stage(count);
         Ok(())
@@ -511,7 +531,7 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
     pub unsafe fn push_raw(&mut self, sges: &[Sge], context: C) -> Result<(), Rejected<C>> {
         let count = sges.len();
         let most = u32::from(self.queue.hot.max_sges).min(SGES as u32);
-        let error = if self.next == CHAIN as u32 {
+        let error = if self.next == self.end {
             PushError::ChainFull
         } else if count > most as usize {
             PushError::TooManySges { given: u32::try_from(count).unwrap_or(u32::MAX), max: most }
@@ -519,10 +539,9 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
             let slot = self.queue.slot(self.sequence);
             // SAFETY: `reserve` found this slot free, so nothing is overwritten that needs a drop.
             unsafe { (*slot).context.write(context) };
-            let row = self.staging.row(self.next as usize);
             for (index, sge) in sges.iter().enumerate() {
                 // SAFETY: at most SGES pieces, as checked above; the row is borrowed by the chain.
-                unsafe { row.add(index).write(*sge) };
+                unsafe { self.row.add(index).write(*sge) };
             }
             self.stage(count as u32);
             return Ok(());
@@ -533,24 +552,29 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
     /// Writes the whole request, so that no field of an earlier one is left.
     #[inline(always)]
     fn stage(&mut self, count: u32) {
+        let request = self.next;
         // SAFETY: the entry is one of the chain's, which borrows the arrays.
-        let request = unsafe { &mut *self.staging.request(self.next as usize) };
-        request.wr_id = self.queue.hot.serial.id(self.sequence);
-        request.num_sge = count as i32;
-        self.next = self.next.wrapping_add(1);
+        unsafe {
+            (*request).wr_id = id::with_sequence(self.high, self.sequence);
+            (*request).num_sge = count as i32;
+        }
+        // SAFETY: `next` was not the end, so one more is at most the end.
+        self.next = unsafe { request.add(1) };
+        // SAFETY: as above; there is a row for each entry.
+        self.row = unsafe { self.row.add(SGES) };
         self.sequence = self.sequence.wrapping_add(1);
     }
 
     /// Receives in the chain.
     #[inline(always)]
     pub fn len(&self) -> usize {
-        self.sequence.wrapping_sub(self.queue.hot.head) as usize
+        self.sequence.wrapping_sub(self.start) as usize
     }
 
     /// Whether no receive is in the chain.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.sequence == self.queue.hot.head
+        self.sequence == self.start
     }
 
     /// Posts the chain with one call to the device, which rings one doorbell. Says how many receives
@@ -560,66 +584,54 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
     ///
     /// [`SubmitError`] when the device does not take the whole chain.
     #[inline(always)]
-    pub fn submit(mut self) -> Result<u32, SubmitError<Self>> {
-        let len = self.sequence.wrapping_sub(self.queue.hot.head);
+    pub fn submit(self) -> Result<u32, SubmitError<Self>> {
+        let len = self.sequence.wrapping_sub(self.start);
         if len == 0 {
             return Ok(0);
         }
-        let first = self.next.wrapping_sub(len);
-        if self.next != CHAIN as u32 {
-            self.cut();
-        }
+        let first = self.first;
+        // SAFETY: the chain is not empty.
+        let last = unsafe { self.next.sub(1) };
         // From here on everything is in flight, so that a port that panics loses nothing.
         let mut this = ManuallyDrop::new(self);
-        this.queue.hot.head = this.sequence;
-        let request = this.staging.request(first as usize);
+        let (sequence, whole) = (this.sequence, this.next == this.end);
+        let hot = &mut this.queue.hot;
+        hot.head = sequence;
         let mut bad = ptr::null_mut();
         // SAFETY: `first..next` are valid requests, linked, with a null behind the last; the memory
         // they name is owned by contexts in their slots, which stay there until a completion.
-        let code = unsafe { this.queue.hot.port.post_recv(request, &mut bad) };
-        if this.next != CHAIN as u32 {
-            this.mend();
-        }
+        let code = unsafe {
+            if whole {
+                hot.port.post_recv(first, &mut bad)
+            } else {
+                post_short(&mut hot.port, first, last, &mut bad)
+            }
+        };
         if code == 0 {
             return Ok(len);
         }
-        Err(ManuallyDrop::into_inner(this).not_taken(len, code, bad))
-    }
-
-    /// Ends a chain that is shorter than reserved at its last request.
-    #[cold]
-    #[inline(never)]
-    fn cut(&mut self) {
-        // SAFETY: the chain is not empty, so `next - 1` is one of its entries.
-        unsafe {
-            (*self.staging.request(self.next.wrapping_sub(1) as usize)).next = ptr::null_mut();
-        }
-    }
-
-    /// Links the entry again that `cut` ended.
-    #[cold]
-    #[inline(never)]
-    fn mend(&mut self) {
-        let next = self.staging.request(self.next as usize);
-        // SAFETY: as for `cut`; and `next` is below CHAIN, or there would have been nothing to cut.
-        unsafe { (*self.staging.request(self.next.wrapping_sub(1) as usize)).next = next };
+        Err(ManuallyDrop::into_inner(this).not_taken(code, bad))
     }
 
     /// Puts the head back to what was taken. On the way in all of it counts as posted.
     #[cold]
     #[inline(never)]
-    fn not_taken(mut self, len: u32, code: i32, bad: *mut RecvWr) -> SubmitError<Self> {
-        let first = self.next.wrapping_sub(len);
-        let accepted = (0..len)
-            .find(|at| ptr::eq(self.staging.request(first.wrapping_add(*at) as usize), bad));
+    fn not_taken(mut self, code: i32, bad: *mut RecvWr) -> SubmitError<Self> {
+        let (first, start) = (self.first, self.start);
+        let len = self.sequence.wrapping_sub(start);
+        // SAFETY: `at` is below the length of the chain.
+        let entry = |at: u32| unsafe { first.add(at as usize) };
+        let accepted = (0..len).find(|at| ptr::eq(entry(*at), bad));
         let Some(accepted) = accepted else {
             // No word, or a word that is none: nothing comes back before its completion.
             self.queue.shut(Cause::Unknown { code });
-            self.sequence = self.queue.hot.head;
+            self.start = self.sequence;
             return SubmitError::Unknown { code };
         };
-        let start = self.sequence.wrapping_sub(len);
-        self.queue.hot.head = start.wrapping_add(accepted);
+        let head = start.wrapping_add(accepted);
+        self.queue.hot.head = head;
+        self.start = head;
+        self.first = entry(accepted);
         SubmitError::Partial { accepted, code, rest: self }
     }
 
@@ -627,7 +639,7 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
     /// posted.
     pub fn into_contexts(self, mut each: impl FnMut(C)) {
         let this = ManuallyDrop::new(self);
-        let mut sequence = this.queue.hot.head;
+        let mut sequence = this.start;
         while sequence != this.sequence {
             // SAFETY: slots in `head..sequence` hold the chain's contexts; each moves out once,
             // because the chain is not dropped and the queue's head stays.
@@ -642,7 +654,7 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize> Drop
     for RecvChain<'_, '_, P, C, N, CHAIN, SGES>
 {
     fn drop(&mut self) {
-        while self.sequence != self.queue.hot.head {
+        while self.sequence != self.start {
             self.sequence = self.sequence.wrapping_sub(1);
             // SAFETY: as in `into_contexts`; `sequence` has passed the slot.
             unsafe { (*self.queue.slot(self.sequence)).context.assume_init_drop() };
@@ -656,4 +668,34 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize> fmt:
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RecvChain").field("len", &self.len()).finish_non_exhaustive()
     }
+}
+
+/// Posts a chain that is shorter than reserved: cut behind its `last` receive, and mended again.
+///
+/// # Safety
+///
+/// As for [`RecvPort::post_recv`], once the chain is cut; behind `last` is an entry of the same arrays.
+#[cold]
+#[inline(never)]
+unsafe fn post_short<P: RecvPort>(
+    port: &mut P,
+    first: *mut RecvWr,
+    last: *mut RecvWr,
+    bad: &mut *mut RecvWr,
+) -> i32 {
+    /// Mends also when the port panics.
+    struct Cut(*mut RecvWr);
+
+    impl Drop for Cut {
+        fn drop(&mut self) {
+            // SAFETY: `last` and the entry behind it belong to the arrays that the chain borrows.
+            unsafe { (*self.0).next = self.0.add(1) };
+        }
+    }
+
+    // SAFETY: as above.
+    unsafe { (*last).next = ptr::null_mut() };
+    let _cut = Cut(last);
+    // SAFETY: the caller's promise.
+    unsafe { port.post_recv(first, bad) }
 }

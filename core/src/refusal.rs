@@ -6,7 +6,7 @@ use core::fmt;
 
 use crate::abi::Access;
 use crate::completion::Failure;
-use crate::region::{Domain, Tag};
+use crate::region::Domain;
 
 /// A request that was refused, with the context that went in.
 pub struct Rejected<C> {
@@ -139,29 +139,6 @@ impl fmt::Display for PushError {
 }
 
 impl core::error::Error for PushError {}
-
-/// What is wrong with a request's buffers, when something is.
-#[inline]
-pub(crate) fn of_buffers(
-    queue: Domain,
-    given: u32,
-    max: u32,
-    total: u64,
-    most: u64,
-    sink: bool,
-    wrong: Tag,
-) -> PushError {
-    if given > max {
-        PushError::TooManySges { given, max }
-    } else if total > most {
-        PushError::MessageTooLong { total, max: most }
-    } else if wrong.domain() != queue {
-        PushError::WrongDomain { given: wrong.domain(), queue }
-    } else {
-        let needs = if sink { Access::LOCAL_WRITE } else { Access::LOCAL_READ };
-        PushError::MissingAccess { needs, has: wrong.access() }
-    }
-}
 
 /// Why a chain cannot be started.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -57,22 +57,14 @@ pub struct Registration {
 pub(crate) struct Tag(u32);
 
 impl Tag {
-    pub(crate) const NONE: Self = Self(0);
-
     const fn new(domain: Domain, access: Access) -> Self {
         Self((domain.0 << 8) | (access.bits() & 0xff))
     }
 
-    /// What every piece that a device only reads must show.
-    #[inline(always)]
-    pub(crate) const fn source(domain: Domain) -> Wanted {
-        Wanted { value: domain.0 << 8, mask: 0xffff_ff00 }
-    }
-
-    /// What every piece that a device writes must show.
-    #[inline(always)]
-    pub(crate) const fn sink(domain: Domain) -> Wanted {
-        Wanted { value: (domain.0 << 8) | 1, mask: 0xffff_ff01 }
+    /// What a queue pair of `domain` holds the tags of its pieces against: the right to write is the one
+    /// that a request can lack.
+    pub(crate) const fn of(domain: Domain) -> Self {
+        Self::new(domain, Access::LOCAL_WRITE)
     }
 
     pub(crate) const fn domain(self) -> Domain {
@@ -82,20 +74,33 @@ impl Tag {
     pub(crate) const fn access(self) -> Access {
         Access::from_bits(self.0 & 0xff)
     }
+
+    /// The bits in which both differ.
+    #[inline(always)]
+    pub(crate) const fn difference(self, other: Self) -> u32 {
+        self.0 ^ other.0
+    }
 }
 
-/// What a [`Tag`] is held against.
+/// The bits in which the tag of a piece must not differ from that of the queue pair.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
-    value: u32,
-    mask: u32,
-}
+pub(crate) struct Wanted(u32);
 
 impl Wanted {
-    /// Zero when the tag is good; otherwise the bits that are wrong.
+    /// A device reads the piece: its domain counts.
+    pub(crate) const SOURCE: Self = Self(0xffff_ff00);
+    /// A device writes it: the right to write counts as well.
+    pub(crate) const SINK: Self = Self(0xffff_ff00 | Access::LOCAL_WRITE.bits());
+
+    /// Zero when nothing is wrong.
     #[inline(always)]
-    pub(crate) const fn fault(self, tag: Tag) -> u32 {
-        (tag.0 ^ self.value) & self.mask
+    pub(crate) const fn fault(self, difference: u32) -> u32 {
+        difference & self.0
+    }
+
+    /// The right that it asks for.
+    pub(crate) const fn right(self) -> Access {
+        Access::from_bits(self.0 & 0xff)
     }
 }
 

@@ -15,20 +15,21 @@
 use core::fmt;
 use core::marker::PhantomData;
 use core::mem::{ManuallyDrop, MaybeUninit};
+use core::num::{NonZeroU8, NonZeroU16};
 use core::ptr::{self, NonNull};
 
 use crate::abi::{SendWr, Sge, WcStatus, send_flags};
 use crate::completion::{Completion, Ended, Failure, Foreign, Outcome, Success};
 use crate::context::SliceList;
 use crate::group::SendSeat;
-use crate::id::Serial;
+use crate::id::{self, Serial};
 use crate::leak;
 use crate::op;
 use crate::port::SendPort;
-use crate::refusal::{self, Cause, ConfigError, PushError, Rejected, ReserveError, SubmitError};
+use crate::refusal::{Cause, ConfigError, PushError, Rejected, ReserveError, SubmitError};
 use crate::region::{Domain, Tag};
 use crate::slot::{End, Meta};
-use crate::staging::SendLink;
+use crate::staging::{self, SendLink};
 
 /// The numbers of a send queue: what was granted by the device, and how the queue shall behave.
 #[derive(Clone, Copy, Debug)]
@@ -154,16 +155,20 @@ struct Hot<P, C> {
     head: u32,
     taken: u32,
     ended: u32,
-    /// The usable depth; 0 while not connected and once closed.
-    limit: u32,
+    /// The sequence behind the last signaled request: from there on all are silent.
+    loud: u32,
     serial: Serial,
-    domain: Domain,
+    domain: Tag,
+    /// 0 when no pieces were granted: a message that has bytes is refused then.
     max_message: u32,
-    silent: u16,
+    /// The usable depth; 0 while not connected and once closed.
+    limit: u16,
+    /// A run of silent requests ends before it is that long; 0 while it already is, which only a partly
+    /// accepted chain brings about: then the next chain's first request is signaled.
     period: u16,
-    chain: u16,
+    chain: NonZeroU16,
     max_inline: u16,
-    max_sges: u8,
+    max_sges: NonZeroU8,
     max_read_sges: u8,
     reads: u8,
     max_reads: u8,
@@ -175,7 +180,10 @@ static_assertions::const_assert_eq!(size_of::<Hot<[usize; 2], u64>>(), 64);
 /// What only set-up and failures touch.
 #[derive(Debug)]
 struct Cold {
-    depth: u32,
+    depth: u16,
+    period: u16,
+    /// As granted; 1 in the hot state when none are.
+    max_sges: u8,
     closed: Option<Cause>,
     first_failure: Option<(u32, Failure)>,
 }
@@ -240,30 +248,38 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
         // Both fit: the depth is at most 32,768.
         let period = if config.period == 0 { (depth / 2).max(1) as u16 } else { config.period };
         let chain = if config.chain == 0 { (depth / 4 + 1) as u16 } else { config.chain };
-        if u32::from(period) + 2 * u32::from(chain) > depth + 2 {
-            let (period, chain) = (period.into(), chain.into());
-            return Err(ConfigError::CouldWedge { period, chain, depth });
+        let (depth, Some(chain)) = (depth as u16, NonZeroU16::new(chain)) else {
+            return Err(ConfigError::NoDepth);
+        };
+        if u32::from(period) + 2 * u32::from(chain.get()) > u32::from(depth) + 2 {
+            let (period, chain) = (period.into(), chain.get().into());
+            return Err(ConfigError::CouldWedge { period, chain, depth: depth.into() });
         }
+        let (max_sges, max_message) = match NonZeroU8::new(config.max_sges) {
+            Some(granted) => (granted, config.max_message),
+            None => (NonZeroU8::MIN, 0),
+        };
         let hot = Hot {
             port,
             slots: NonNull::from(slots).cast(),
             head: 0,
             taken: 0,
             ended: 0,
-            limit: 0,
+            loud: 0,
             serial,
-            domain: config.domain,
-            max_message: config.max_message,
-            silent: 0,
+            domain: Tag::of(config.domain),
+            max_message,
+            limit: 0,
             period,
             chain,
             max_inline: config.max_inline,
-            max_sges: config.max_sges,
+            max_sges,
             max_read_sges: config.max_read_sges,
             reads: 0,
             max_reads: config.reads,
         };
-        let cold = Cold { depth, closed: None, first_failure: None };
+        let max_sges = config.max_sges;
+        let cold = Cold { depth, period, max_sges, closed: None, first_failure: None };
         Ok(Self { hot, cold, storage: PhantomData })
     }
 
@@ -290,20 +306,30 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
         staging: &'q mut SendLink<'_, CHAIN, SGES>,
         n: usize,
     ) -> Result<SendChain<'q, 's, P, C, N, CHAIN, SGES>, ReserveError> {
-        let in_flight = self.hot.head.wrapping_sub(self.hot.taken);
-        let free = self.hot.limit.saturating_sub(in_flight) as usize;
-        if n > free || n > CHAIN || n > self.hot.chain as usize {
+        let head = self.hot.head;
+        let in_flight = head.wrapping_sub(self.hot.taken);
+        // `n` is at most 1,024 where the sum is looked at, and the limit is 0 while posts are refused.
+        if n > CHAIN
+            || n > usize::from(self.hot.chain.get())
+            || in_flight.wrapping_add(n as u32) > u32::from(self.hot.limit)
+        {
             return Err(self.no_room(n, CHAIN));
         }
-        let first = (CHAIN - n) as u32;
+        let mut staging = staging.reborrow();
+        let entry = CHAIN.wrapping_sub(n);
         Ok(SendChain {
-            next: first,
-            sequence: self.hot.head,
-            silent: self.hot.silent as u32,
+            first: staging.request(entry),
+            next: staging.request(entry),
+            row: staging.row(entry),
+            end: staging.request(CHAIN),
+            start: head,
+            sequence: head,
+            loud: self.hot.loud,
+            behind_read: 0,
             reads: 0,
-            last_read: 0,
-            staging: staging.reborrow(),
+            high: self.hot.serial.high(),
             queue: self,
+            staging: PhantomData,
         })
     }
 
@@ -311,7 +337,7 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
     #[inline(never)]
     fn no_room(&self, n: usize, staging: usize) -> ReserveError {
         let asked = u32::try_from(n).unwrap_or(u32::MAX);
-        let max = (staging as u32).min(self.hot.chain.into());
+        let max = (staging as u32).min(self.hot.chain.get().into());
         if let Some(cause) = self.cold.closed {
             ReserveError::Closed(cause)
         } else if self.hot.limit == 0 {
@@ -331,11 +357,11 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
     /// nothing has changed then.
     #[inline(always)]
     pub fn retire(&mut self, completion: Completion) -> Result<u32, Foreign> {
-        let Some(sequence) = self.hot.serial.sequence_of(completion.raw().wr_id) else {
-            return Err(Foreign(completion));
-        };
+        let (serial, sequence) = completion.id();
         let before = sequence.wrapping_sub(self.hot.ended);
-        if before >= self.hot.head.wrapping_sub(self.hot.ended) {
+        // In `ended..head`: both differences are far below 2^31.
+        let in_flight = (before as i32) >= 0 && (sequence.wrapping_sub(self.hot.head) as i32) < 0;
+        if serial != self.hot.serial.number() || !in_flight {
             return Err(Foreign(completion));
         }
         if !completion.is_success() {
@@ -357,10 +383,10 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
         // SAFETY: `sequence` is in flight, so its slot is initialised.
         let meta = unsafe { &mut (*slot).meta };
         if status == WcStatus::Flushed {
-            meta.end = End::Flushed;
+            meta.set_end(End::Flushed);
             self.shut(Cause::Flushed);
         } else {
-            meta.end = End::Failed;
+            meta.set_end(End::Failed);
             meta.len = status.to_raw();
             let failure = Failure { operation: meta.operation, status, vendor };
             self.shut(Cause::Failed(failure));
@@ -372,7 +398,7 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
         let mut sequence = from;
         while sequence != to {
             // SAFETY: the callers pass ranges in flight, whose slots are initialised.
-            unsafe { (*self.slot(sequence)).meta.end = end };
+            unsafe { (*self.slot(sequence)).meta.set_end(end) };
             sequence = sequence.wrapping_add(1);
         }
     }
@@ -387,13 +413,18 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
         let slot = self.slot(sequence);
         // SAFETY: `taken != ended`, so this slot holds an initialised context, which moves out here
         // and nowhere else, because `taken` passes it.
-        let (meta, context) = unsafe { ((*slot).meta, (*slot).context.assume_init_read()) };
+        let context = unsafe { (*slot).context.assume_init_read() };
         self.hot.taken = sequence.wrapping_add(1);
-        self.hot.reads = self.hot.reads.wrapping_sub(meta.credit);
-        let outcome = if meta.end == End::Done {
+        // SAFETY: as above; the meta was written by the push.
+        let meta = unsafe { &(*slot).meta };
+        let outcome = if meta.is_plain() {
             Outcome::Done(Success::sent(meta.operation, meta.len))
         } else {
-            self.not_done(sequence, meta)
+            self.hot.reads = self.hot.reads.wrapping_sub(meta.credit());
+            match meta.end() {
+                End::Done => Outcome::Done(Success::sent(meta.operation, meta.len)),
+                _ => self.not_done(sequence, *meta),
+            }
         };
         Some(Ended { context, outcome })
     }
@@ -401,7 +432,7 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
     #[cold]
     #[inline(never)]
     fn not_done(&self, sequence: u32, meta: Meta) -> Outcome {
-        match meta.end {
+        match meta.end() {
             End::Failed => Outcome::Failed(match self.cold.first_failure {
                 Some((first, failure)) if first == sequence => failure,
                 // Only the first failure's vendor code is kept.
@@ -467,11 +498,31 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
 }
 
 impl<P, C, const N: usize> SendQueue<'_, P, C, N> {
+    /// Refuses a piece of the context that `push` has just moved into `slot`.
     #[cold]
     #[inline(never)]
-    fn refusal(&self, given: u32, max: u32, total: u64, sink: bool, wrong: Tag) -> PushError {
-        let most = u64::from(self.hot.max_message);
-        refusal::of_buffers(self.hot.domain, given, max, total, most, sink, wrong)
+    fn refuse_piece<O: op::Operation<C>>(&self, slot: *mut SendSlot<C>, row: u32) -> Rejected<C> {
+        self.refuse::<O>(slot, row)
+    }
+
+    /// Refuses the number of pieces or their length. A function of its own, because compilers merge
+    /// branches that lead to the same call, and pay for it where nothing is refused.
+    #[cold]
+    #[inline(never)]
+    fn refuse_size<O: op::Operation<C>>(&self, slot: *mut SendSlot<C>, row: u32) -> Rejected<C> {
+        self.refuse::<O>(slot, row)
+    }
+
+    /// Looks at the pieces once more, so that a good request remembers nothing of them, and moves the
+    /// context out of its slot again.
+    fn refuse<O: op::Operation<C>>(&self, slot: *mut SendSlot<C>, row: u32) -> Rejected<C> {
+        // SAFETY: the slot was written by `push`, and counts as free again.
+        let context = unsafe { (*slot).context.assume_init_read() };
+        let mut list = SliceList::inspector(self.hot.domain, op::wanted::<O>());
+        O::names(&context, &mut list);
+        let granted = if O::READS { self.hot.max_read_sges } else { self.cold.max_sges };
+        let error = list.refusal(u32::from(granted).min(row), self.hot.max_message.into());
+        Rejected { context, error }
     }
 
     /// Requests that the device still has.
@@ -486,12 +537,12 @@ impl<P, C, const N: usize> SendQueue<'_, P, C, N> {
 
     /// Requests that may be posted now.
     pub const fn free(&self) -> u32 {
-        self.hot.limit.saturating_sub(self.hot.head.wrapping_sub(self.hot.taken))
+        (self.hot.limit as u32).saturating_sub(self.hot.head.wrapping_sub(self.hot.taken))
     }
 
     /// Requests that may be in flight at a time.
     pub const fn depth(&self) -> u32 {
-        self.cold.depth
+        self.cold.depth as u32
     }
 
     /// READs and atomics that may be outstanding, and how many of them are.
@@ -546,16 +597,22 @@ impl<P, C, const N: usize> fmt::Debug for SendQueue<'_, P, C, N> {
 pub struct SendChain<'q, 's, P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
 {
     queue: &'q mut SendQueue<'s, P, C, N>,
-    staging: SendLink<'q, CHAIN, SGES>,
-    /// The entry of the next request; the first one is `next - len`.
-    next: u32,
-    /// The sequence of the next request; the first one is the queue's head.
+    staging: PhantomData<SendLink<'q, CHAIN, SGES>>,
+    /// The first request, the next one and its pieces, and where the arrays end.
+    first: *mut SendWr,
+    next: *mut SendWr,
+    row: *mut Sge,
+    end: *mut SendWr,
+    /// The sequence of the first request, which is the queue's head, and that of the next one.
+    start: u32,
     sequence: u32,
-    /// Silent requests since the last signaled one.
-    silent: u32,
+    /// The sequence behind the last signaled request: from there on all are silent.
+    loud: u32,
     reads: u32,
-    /// One more than the entry of the last READ, 0 without any.
-    last_read: u32,
+    /// The queue's part of the ids.
+    high: u64,
+    /// The sequence behind the last READ.
+    behind_read: u32,
 }
 
 impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
@@ -572,37 +629,33 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         operation: O,
         context: C,
     ) -> Result<(), Rejected<C>> {
-        if self.next == CHAIN as u32 {
+        if self.next == self.end {
             return Err(Rejected { context, error: PushError::ChainFull });
         }
         let slot = self.queue.slot(self.sequence);
         // SAFETY: `reserve` found this slot free, so nothing is overwritten that needs a drop.
         let context = unsafe { (*slot).context.write(context) };
-        let row = self.staging.row(self.next as usize);
-        let wanted = op::wanted::<O>(self.queue.hot.domain);
         // SAFETY: the row has SGES entries and is borrowed by the chain.
-        let mut list = unsafe { SliceList::new(row, SGES as u32, wanted) };
+        let mut list = unsafe {
+            SliceList::new(self.row, SGES as u32, self.queue.hot.domain, op::wanted::<O>())
+        };
         O::names(context, &mut list);
+        if list.is_faulty() {
+            return Err(self.queue.refuse_piece::<O>(slot, SGES as u32));
+        }
         let (count, total) = (list.count(), list.total());
-        let most = self.most_sges::<O>();
-        if count > most
+        if count > self.most_sges::<O>()
             || count > SGES as u32
-            || list.is_faulty()
             || total > u64::from(self.queue.hot.max_message)
         {
-            let max = most.min(SGES as u32);
-            let error = self.queue.refusal(count, max, total, O::SINK, list.wrong());
-            // SAFETY: written above, and the slot stays free.
-            let context = unsafe { (*slot).context.assume_init_read() };
-            return Err(Rejected { context, error });
+            return Err(self.queue.refuse_size::<O>(slot, SGES as u32));
         }
-        let len = total as u32;
         if let Err(error) = operation.check(total).and_then(|()| self.check_reads::<O>()) {
             // SAFETY: written above, and the slot stays free.
             let context = unsafe { (*slot).context.assume_init_read() };
             return Err(Rejected { context, error });
         }
-        self.stage(operation, slot, count, len, 0);
+        self.stage(operation, slot, count, total as u32, 0);
         Ok(())
     }
 
@@ -621,7 +674,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
     where
         C: AsRef<[u8]>,
     {
-        if self.next == CHAIN as u32 {
+        if self.next == self.end {
             return Err(Rejected { context, error: PushError::ChainFull });
         }
         let slot = self.queue.slot(self.sequence);
@@ -632,7 +685,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         let max = u32::from(self.queue.hot.max_inline);
         let fits = if given > u64::from(max) {
             Err(PushError::InlineTooLong { given, max })
-        } else if given > 0 && (SGES == 0 || self.queue.hot.max_sges == 0) {
+        } else if given > 0 && (SGES == 0 || self.queue.hot.max_message == 0) {
             Err(PushError::TooManySges { given: 1, max: 0 })
         } else {
             operation.check(given)
@@ -647,7 +700,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
             let sge = Sge::new(start.cast_mut(), given as u32, crate::LKey::from_raw(0));
             // SAFETY: the row has an entry, as checked above, and is borrowed by the chain. The bytes
             // stay where they are until `submit`: the context rests in its slot.
-            unsafe { self.staging.row(self.next as usize).write(sge) };
+            unsafe { self.row.write(sge) };
         }
         self.stage(operation, slot, count, given as u32, send_flags::INLINE);
         Ok(())
@@ -676,10 +729,13 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         for sge in sges {
             total = total.wrapping_add(u64::from(sge.length));
         }
-        let error = if self.next == CHAIN as u32 {
+        let error = if self.next == self.end {
             Err(PushError::ChainFull)
-        } else if count > SGES || count > most as usize {
-            let max = most.min(SGES as u32);
+        } else if count > SGES
+            || count > most as usize
+            || (total == 0 && count > usize::from(self.queue.cold.max_sges))
+        {
+            let max = most.min(self.queue.cold.max_sges.into()).min(SGES as u32);
             let given = u32::try_from(count).unwrap_or(u32::MAX);
             Err(PushError::TooManySges { given, max })
         } else if total > u64::from(self.queue.hot.max_message) {
@@ -694,10 +750,9 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         let slot = self.queue.slot(self.sequence);
         // SAFETY: `reserve` found this slot free, so nothing is overwritten that needs a drop.
         unsafe { (*slot).context.write(context) };
-        let row = self.staging.row(self.next as usize);
         for (index, sge) in sges.iter().enumerate() {
             // SAFETY: at most SGES pieces, as checked above; the row is borrowed by the chain.
-            unsafe { row.add(index).write(*sge) };
+            unsafe { self.row.add(index).write(*sge) };
         }
         self.stage(operation, slot, count as u32, total as u32, 0);
         Ok(())
@@ -705,7 +760,11 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
 
     #[inline(always)]
     fn most_sges<O: op::Header>(&self) -> u32 {
-        u32::from(if O::READS { self.queue.hot.max_read_sges } else { self.queue.hot.max_sges })
+        u32::from(if O::READS {
+            self.queue.hot.max_read_sges
+        } else {
+            self.queue.hot.max_sges.get()
+        })
     }
 
     #[inline(always)]
@@ -732,38 +791,40 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
     ) {
         let head = operation.header();
         let flags = head.flags | more_flags;
-        let credit = u8::from(O::READS);
-        let meta = Meta { len, operation: O::OPERATION, end: End::Done, credit };
+        // The length of what only leaves is of no use to anybody.
+        let meta = Meta::new(O::OPERATION, O::READS, if O::READS { len } else { 0 });
         // SAFETY: the slot was found free by `reserve`.
         unsafe { (*slot).meta = meta };
+        let request = self.next;
+        let id = id::with_sequence(self.high, self.sequence);
         // SAFETY: the entry is one of the chain's, which borrows the arrays.
-        let request = unsafe { &mut *self.staging.request(self.next as usize) };
-        request.wr_id = self.queue.hot.serial.id(self.sequence);
-        request.num_sge = count as i32;
-        request.opcode = head.opcode;
-        request.send_flags = flags;
-        request.imm_data = head.imm_data;
-        operation.write_target(request);
-        self.next = self.next.wrapping_add(1);
+        unsafe { staging::write_head(request, id, count, head.opcode, flags, head.imm_data) };
+        // SAFETY: as above.
+        operation.write_target(unsafe { &mut (*request).target });
+        // SAFETY: `next` was not the end, so one more is at most the end.
+        self.next = unsafe { request.add(1) };
+        // SAFETY: as above; there is a row for each entry.
+        self.row = unsafe { self.row.add(SGES) };
         self.sequence = self.sequence.wrapping_add(1);
-        self.silent =
-            if flags & send_flags::SIGNALED != 0 { 0 } else { self.silent.wrapping_add(1) };
+        if flags & send_flags::SIGNALED != 0 {
+            self.loud = self.sequence;
+        }
         if O::READS {
             self.reads = self.reads.wrapping_add(1);
-            self.last_read = self.next;
+            self.behind_read = self.sequence;
         }
     }
 
     /// Requests in the chain.
     #[inline(always)]
     pub fn len(&self) -> usize {
-        self.sequence.wrapping_sub(self.queue.hot.head) as usize
+        self.sequence.wrapping_sub(self.start) as usize
     }
 
     /// Whether no request is in the chain.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.sequence == self.queue.hot.head
+        self.sequence == self.start
     }
 
     /// Posts the chain with one call to the device, which rings one doorbell. Says how many requests
@@ -777,111 +838,105 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
     /// [`SubmitError`] when the device does not take the whole chain.
     #[inline(always)]
     pub fn submit(mut self) -> Result<u32, SubmitError<Self>> {
-        let len = self.sequence.wrapping_sub(self.queue.hot.head);
+        let len = self.sequence.wrapping_sub(self.start);
         if len == 0 {
             return Ok(0);
         }
-        let first = self.next.wrapping_sub(len);
+        let first = self.first;
+        // SAFETY: the chain is not empty.
+        let last = unsafe { self.next.sub(1) };
+        if self.reads != 0 {
+            let behind = self.sequence.wrapping_sub(self.behind_read);
+            // SAFETY: the last READ is one of the chain.
+            signal(unsafe { last.sub(behind as usize) });
+            if behind < self.silent() {
+                self.loud = self.behind_read;
+            }
+        }
         let period = u32::from(self.queue.hot.period);
-        if self.last_read != 0 {
-            self.signal(self.last_read.wrapping_sub(1));
-            self.silent = self.silent.min(self.next.wrapping_sub(self.last_read));
+        if self.silent() >= period {
+            signal(last);
+            self.loud = self.sequence;
+            if period == 0 {
+                signal(first);
+                self.queue.hot.period = self.queue.cold.period;
+            }
         }
-        if self.silent >= period {
-            self.signal(self.next.wrapping_sub(1));
-            self.silent = 0;
-        }
-        if u32::from(self.queue.hot.silent) >= period {
-            self.signal(first);
-        }
-        if self.next != CHAIN as u32 {
-            self.cut();
-        }
-        // From here on everything is in flight, so that a port that panics loses nothing.
+        // From here on everything is in flight, so that a port that panics loses nothing: the silent
+        // run then seems longer than it is.
         let mut this = ManuallyDrop::new(self);
-        let before = (this.queue.hot.silent, this.queue.hot.reads);
-        this.queue.hot.head = this.sequence;
-        this.queue.hot.silent = this.silent as u16;
-        this.queue.hot.reads = this.queue.hot.reads.wrapping_add(this.reads as u8);
-        let request = this.staging.request(first as usize);
+        let (sequence, loud, reads) = (this.sequence, this.loud, this.reads);
+        let whole = this.next == this.end;
+        let hot = &mut this.queue.hot;
+        hot.head = sequence;
+        hot.reads = hot.reads.wrapping_add(reads as u8);
         let mut bad = ptr::null_mut();
         // SAFETY: `first..next` are valid requests, linked, with a null behind the last; the memory
         // they name is owned by contexts in their slots, which stay there until a completion.
-        let code = unsafe { this.queue.hot.port.post_send(request, &mut bad) };
-        if this.next != CHAIN as u32 {
-            this.mend();
-        }
+        let code = unsafe {
+            if whole {
+                hot.port.post_send(first, &mut bad)
+            } else {
+                post_short(&mut hot.port, first, last, &mut bad)
+            }
+        };
         if code == 0 {
+            hot.loud = loud;
             return Ok(len);
         }
-        Err(ManuallyDrop::into_inner(this).not_taken(len, before, code, bad))
+        Err(ManuallyDrop::into_inner(this).not_taken(code, bad))
     }
 
     #[inline(always)]
-    fn signal(&mut self, entry: u32) {
-        // SAFETY: the callers pass entries of the chain.
-        unsafe { (*self.staging.request(entry as usize)).send_flags |= send_flags::SIGNALED };
-    }
-
-    /// Ends a chain that is shorter than reserved at its last request.
-    #[cold]
-    #[inline(never)]
-    fn cut(&mut self) {
-        // SAFETY: the chain is not empty, so `next - 1` is one of its entries.
-        unsafe {
-            (*self.staging.request(self.next.wrapping_sub(1) as usize)).next = ptr::null_mut();
-        }
-    }
-
-    /// Links the entry again that `cut` ended.
-    #[cold]
-    #[inline(never)]
-    fn mend(&mut self) {
-        let next = self.staging.request(self.next as usize);
-        // SAFETY: as for `cut`; and `next` is below CHAIN, or there would have been nothing to cut.
-        unsafe { (*self.staging.request(self.next.wrapping_sub(1) as usize)).next = next };
+    fn silent(&self) -> u32 {
+        self.sequence.wrapping_sub(self.loud)
     }
 
     /// Puts the counters back to what was taken. On the way in all of it counts as in flight.
     #[cold]
     #[inline(never)]
-    fn not_taken(
-        mut self,
-        len: u32,
-        (silent, reads): (u16, u8),
-        code: i32,
-        bad: *mut SendWr,
-    ) -> SubmitError<Self> {
-        let first = self.next.wrapping_sub(len);
-        let accepted = (0..len)
-            .find(|at| ptr::eq(self.staging.request(first.wrapping_add(*at) as usize), bad));
+    fn not_taken(mut self, code: i32, bad: *mut SendWr) -> SubmitError<Self> {
+        let (first, start) = (self.first, self.start);
+        let len = self.sequence.wrapping_sub(start);
+        // SAFETY: `at` is below the length of the chain.
+        let entry = |at: u32| unsafe { first.add(at as usize) };
+        let accepted = (0..len).find(|at| ptr::eq(entry(*at), bad));
         let Some(accepted) = accepted else {
             // No word, or a word that is none: nothing comes back before its completion.
+            self.queue.hot.loud = self.loud;
             self.queue.shut(Cause::Unknown { code });
-            self.sequence = self.queue.hot.head;
+            self.start = self.sequence;
             return SubmitError::Unknown { code };
         };
-        let start = self.sequence.wrapping_sub(len);
-        self.queue.hot.head = start.wrapping_add(accepted);
-        (self.queue.hot.silent, self.queue.hot.reads) = (silent, reads);
-        (self.silent, self.reads, self.last_read) = (silent.into(), 0, 0);
+        let reads = self.queue.hot.reads.wrapping_sub(self.reads as u8);
+        let head = start.wrapping_add(accepted);
+        self.queue.hot.head = head;
+        self.start = head;
+        self.first = entry(accepted);
+        self.loud = self.queue.hot.loud;
+        self.queue.hot.reads = reads;
+        self.reads = 0;
         for at in 0..len {
+            let sequence = start.wrapping_add(at);
             if at == accepted {
-                self.queue.hot.silent = self.silent as u16;
+                self.queue.hot.loud = self.loud;
                 self.queue.hot.reads = reads.wrapping_add(self.reads as u8);
-                (self.reads, self.last_read) = (0, 0);
+                self.reads = 0;
             }
-            let entry = first.wrapping_add(at);
             // SAFETY: the entry is one of the chain's.
-            let flags = unsafe { (*self.staging.request(entry as usize)).send_flags };
+            let flags = unsafe { (*entry(at)).send_flags };
             // SAFETY: a request of the chain, so its slot's meta was written by `stage`.
-            let credit = unsafe { (*self.queue.slot(start.wrapping_add(at))).meta.credit };
-            let signaled = flags & send_flags::SIGNALED != 0;
-            self.silent = if signaled { 0 } else { self.silent.wrapping_add(1) };
+            let credit = unsafe { (*self.queue.slot(sequence)).meta.credit() };
+            if flags & send_flags::SIGNALED != 0 {
+                self.loud = sequence.wrapping_add(1);
+            }
             if credit != 0 {
                 self.reads = self.reads.wrapping_add(1);
-                self.last_read = entry.wrapping_add(1);
+                self.behind_read = sequence.wrapping_add(1);
             }
+        }
+        if head.wrapping_sub(self.queue.hot.loud) >= self.queue.cold.period.into() {
+            self.queue.hot.period = 0;
         }
         SubmitError::Partial { accepted, code, rest: self }
     }
@@ -890,7 +945,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
     /// posted.
     pub fn into_contexts(self, mut each: impl FnMut(C)) {
         let this = ManuallyDrop::new(self);
-        let mut sequence = this.queue.hot.head;
+        let mut sequence = this.start;
         while sequence != this.sequence {
             // SAFETY: slots in `head..sequence` hold the chain's contexts; each moves out once,
             // because the chain is not dropped and the queue's head stays.
@@ -905,7 +960,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize> Drop
     for SendChain<'_, '_, P, C, N, CHAIN, SGES>
 {
     fn drop(&mut self) {
-        while self.sequence != self.queue.hot.head {
+        while self.sequence != self.start {
             self.sequence = self.sequence.wrapping_sub(1);
             // SAFETY: as in `into_contexts`; `sequence` has passed the slot.
             unsafe { (*self.queue.slot(self.sequence)).context.assume_init_drop() };
@@ -919,4 +974,41 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize> fmt:
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SendChain").field("len", &self.len()).finish_non_exhaustive()
     }
+}
+
+/// Has the device complete `request` with an entry in the completion queue.
+#[inline(always)]
+fn signal(request: *mut SendWr) {
+    // SAFETY: the callers pass entries of the chain that they build.
+    unsafe { (*request).send_flags |= send_flags::SIGNALED };
+}
+
+/// Posts a chain that is shorter than reserved: cut behind its `last` request, and mended again.
+///
+/// # Safety
+///
+/// As for [`SendPort::post_send`], once the chain is cut; behind `last` is an entry of the same arrays.
+#[cold]
+#[inline(never)]
+unsafe fn post_short<P: SendPort>(
+    port: &mut P,
+    first: *mut SendWr,
+    last: *mut SendWr,
+    bad: &mut *mut SendWr,
+) -> i32 {
+    /// Mends also when the port panics.
+    struct Cut(*mut SendWr);
+
+    impl Drop for Cut {
+        fn drop(&mut self) {
+            // SAFETY: `last` and the entry behind it belong to the arrays that the chain borrows.
+            unsafe { (*self.0).next = self.0.add(1) };
+        }
+    }
+
+    // SAFETY: as above.
+    unsafe { (*last).next = ptr::null_mut() };
+    let _cut = Cut(last);
+    // SAFETY: the caller's promise.
+    unsafe { port.post_send(first, bad) }
 }

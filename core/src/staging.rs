@@ -11,6 +11,7 @@
 //! entry i points to entry i + 1 and to row i.
 
 use core::marker::PhantomData;
+use core::mem::offset_of;
 use core::ptr::NonNull;
 
 use crate::abi::{RecvWr, SendWr, Sge};
@@ -93,7 +94,7 @@ macro_rules! staging {
                 $Link { arrays: self.arrays, lifetime: PhantomData }
             }
 
-            /// Request `index`, which the caller keeps below `CHAIN`.
+            /// Request `index`, which the caller keeps at most `CHAIN`; there is none there.
             #[inline(always)]
             pub(crate) const fn request(&mut self, index: usize) -> *mut $Wr {
                 // SAFETY: the field lies inside the arrays; the index stays inside the field.
@@ -119,6 +120,49 @@ staging!(
     "144 bytes a request with one piece; 16 of them are 2,304 bytes."
 );
 staging!(RecvStaging, RecvLink, RecvWr, "receive", "48 bytes a request with one piece.");
+
+/// Writes everything that each request says, whatever it is, so that nothing of an earlier one is left.
+///
+/// Flags and immediate go in one store of eight bytes: nearly always the immediate is a constant 0.
+///
+/// # Safety
+///
+/// `request` is valid for writes.
+#[inline(always)]
+pub(crate) unsafe fn write_head(
+    request: *mut SendWr,
+    id: u64,
+    count: u32,
+    opcode: u32,
+    flags: u32,
+    imm_data: u32,
+) {
+    // SAFETY: the caller's promise; the two fields are neighbours, as asserted below, and the
+    // pointers are those of the whole request.
+    unsafe {
+        (&raw mut (*request).wr_id).write(id);
+        (&raw mut (*request).num_sge).write(count as i32);
+        (&raw mut (*request).opcode).write(opcode);
+        let at = request.cast::<u8>();
+        at.add(offset_of!(SendWr, send_flags)).cast::<u64>().write(pair(flags, imm_data));
+    }
+}
+
+/// Eight bytes that hold `first` in front of `second`.
+#[inline(always)]
+const fn pair(first: u32, second: u32) -> u64 {
+    if cfg!(target_endian = "little") {
+        (first as u64) | ((second as u64) << 32)
+    } else {
+        (second as u64) | ((first as u64) << 32)
+    }
+}
+
+const _: () = {
+    assert!(offset_of!(SendWr, imm_data) == offset_of!(SendWr, send_flags) + 4);
+    assert!(offset_of!(SendWr, send_flags) % 8 == 0);
+    assert!(align_of::<SendWr>() == align_of::<u64>());
+};
 
 #[cfg(target_pointer_width = "64")]
 static_assertions::const_assert_eq!(size_of::<SendStaging<16, 1>>(), 2304);
