@@ -265,9 +265,8 @@ extern "C" fn raw_single(state: *mut c_void, count: u64) -> u64 {
                 let Ok(mut chain) = queue.reserve(staging, 1) else { fail() };
                 let sge = piece(message);
                 // SAFETY: the memory lives for the whole process, and nobody writes it.
-                if let Err(rejected) =
-                    unsafe { chain.push_raw(operation(message), &[sge], message.number) }
-                {
+                let pushed = unsafe { chain.push_raw(operation(message), &[sge], message.number) };
+                if let Err(rejected) = pushed {
                     refused(rejected.error);
                 }
                 if chain.submit().is_err() {
