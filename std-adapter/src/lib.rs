@@ -61,3 +61,5 @@ pub mod cm;
 #[expect(unsafe_code, reason = "owns the storage that its queues borrow")]
 pub mod endpoint;
 pub use endpoint::Endpoint;
+
+pub mod coverage;
