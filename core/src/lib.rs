@@ -87,3 +87,7 @@ mod leak;
 pub use leak::leaked_contexts;
 
 mod sync;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
