@@ -3,9 +3,10 @@
  * null: posting remembers one id and returns, so that what is measured is the caller.
  * mlx5-shaped: a 64-byte descriptor in a ring, big-endian fields, an array of ids, a doorbell record
  * and an eight-byte doorbell, a ring of completions. The shape is that of rdma-core's
- * providers/mlx5/qp.c and cq.c, without its fences and without the 64 bytes that a single request is
- * copied to the doorbell with: both cost singles more than chains. The device's own part is one
- * completion for each signaled request.
+ * providers/mlx5/qp.c and cq.c, without its fences and locks. The device's own part is one completion
+ * for each signaled request.
+ * blueflame: the same, and a request that is posted alone is copied to the doorbell whole, 64 bytes,
+ * as libmlx5 does unless it is told not to (mlx5_bf_copy).
  * check: the same, and every request and piece goes into a digest. */
 #include "bench.h"
 
@@ -86,6 +87,7 @@ struct fp_qp {
 	struct fp_cq *completions;
 	uint64_t *doorbell;
 	uint32_t record[2];
+	int blueflame;
 	struct fp_context *owner;
 };
 
@@ -226,7 +228,15 @@ out:
 		barrier();
 		qp->record[1] = htobe32(qp->cur_post & 0xffff);
 		barrier();
-		*(volatile uint64_t *)(qp->doorbell + qp->buf_flip) = *(uint64_t *)ctrl;
+		if (qp->blueflame && posted == 1) {
+			const uint64_t *from = (const uint64_t *)ctrl;
+			volatile uint64_t *to = qp->doorbell + qp->buf_flip;
+
+			for (int i = 0; i < 8; i++)
+				to[i] = from[i];
+		} else {
+			*(volatile uint64_t *)(qp->doorbell + qp->buf_flip) = *(uint64_t *)ctrl;
+		}
 		barrier();
 		qp->buf_flip ^= 8;
 	}
@@ -315,6 +325,7 @@ struct ibv_context *fp_open(enum fp_mode mode)
 		context->context.ops.poll_cq = empty_poll_cq;
 		break;
 	case FP_MLX5:
+	case FP_BLUEFLAME:
 		context->context.ops.post_send = mlx5_post_send;
 		context->context.ops.poll_cq = mlx5_poll_cq;
 		break;
@@ -355,6 +366,7 @@ struct ibv_qp *fp_create_qp(struct ibv_context *ibcontext, struct ibv_cq *cq, ui
 	qp->qp.qp_num = context->nqps;
 	qp->owner = context;
 	qp->completions = (struct fp_cq *)cq;
+	qp->blueflame = context->mode == FP_BLUEFLAME;
 	qp->count = entries;
 	qp->max_pieces = 4;
 	qp->ring = aligned((size_t)entries * 64);

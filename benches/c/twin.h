@@ -21,8 +21,8 @@ enum twin_error {
 };
 
 struct twin_meta {
+	uint8_t operation, spare, end, credit;
 	uint32_t len;
-	uint8_t operation, end, credit, spare;
 };
 
 struct twin_slot {
@@ -35,12 +35,12 @@ struct twin {
 	struct ibv_qp *qp;
 	int (*post)(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **);
 	struct twin_slot *slots;
-	uint32_t head, taken, ended, limit;
+	uint32_t head, taken, ended, loud;
 	uint32_t serial, domain, max_message;
-	uint16_t silent, period, chain, max_inline;
+	uint16_t limit, period, chain, max_inline;
 	uint8_t max_sges, max_read_sges, reads, max_reads;
 	/* Cold. */
-	uint32_t depth;
+	uint16_t depth, full_period;
 	enum twin_error error;
 	bool closed, failed;
 	uint32_t first_failure, status, vendor;
@@ -53,8 +53,10 @@ struct twin_staging {
 
 struct twin_chain {
 	struct twin *queue;
-	struct twin_staging *staging;
-	uint32_t next, sequence, silent, reads, last_read;
+	struct ibv_send_wr *first, *next, *end;
+	struct ibv_sge *row;
+	uint64_t high;
+	uint32_t start, sequence, loud, reads, behind_read;
 };
 
 static inline struct twin_staging *twin_staging(void)
@@ -86,9 +88,9 @@ static inline struct twin *twin_create(struct ibv_qp *qp, uint32_t domain)
 	queue->post = qp->context->ops.post_send;
 	queue->depth = queue->limit = DEPTH;
 	queue->serial = ++serials << 1;
-	queue->domain = domain;
+	queue->domain = domain << 8 | IBV_ACCESS_LOCAL_WRITE;
 	queue->max_message = 1u << 31;
-	queue->period = DEPTH / 2;
+	queue->period = queue->full_period = DEPTH / 2;
 	queue->chain = CHAIN;
 	queue->max_sges = queue->max_read_sges = 1;
 	queue->max_reads = 16;
@@ -113,27 +115,28 @@ static COLD bool twin_no_room(struct twin *queue, uint32_t n)
 INLINE bool twin_reserve(struct twin *queue, struct twin_staging *staging, uint32_t n,
 			 struct twin_chain *chain)
 {
-	uint32_t in_flight = queue->head - queue->taken;
-	uint32_t free_slots = queue->limit > in_flight ? queue->limit - in_flight : 0;
+	uint32_t head = queue->head;
 
-	if (unlikely(n > free_slots || n > CHAIN || n > queue->chain))
+	if (unlikely(n > CHAIN || n > queue->chain || head - queue->taken + n > queue->limit))
 		return twin_no_room(queue, n);
 	chain->queue = queue;
-	chain->staging = staging;
-	chain->next = CHAIN - n;
-	chain->sequence = queue->head;
-	chain->silent = queue->silent;
+	chain->first = chain->next = &staging->wr[CHAIN - n];
+	chain->row = staging->sge[CHAIN - n];
+	chain->end = &staging->wr[CHAIN];
+	chain->start = chain->sequence = head;
+	chain->loud = queue->loud;
+	chain->high = (uint64_t)queue->serial << 32;
 	chain->reads = 0;
-	chain->last_read = 0;
+	chain->behind_read = 0;
 	return true;
 }
 
-static COLD bool twin_refuse(struct twin *queue, uint32_t count, uint64_t total, uint32_t next)
+static COLD bool twin_refuse(struct twin *queue, const struct request *r)
 {
-	queue->error = next == CHAIN			    ? TWIN_CHAIN_FULL
-		       : count > 1 || count > queue->max_sges ? TWIN_TOO_MANY_SGES
-		       : total > queue->max_message	    ? TWIN_TOO_LONG
-							    : TWIN_WRONG_DOMAIN;
+	queue->error = !r				  ? TWIN_CHAIN_FULL
+		       : r->length && !queue->max_sges	  ? TWIN_TOO_MANY_SGES
+		       : r->length > queue->max_message	  ? TWIN_TOO_LONG
+							  : TWIN_WRONG_DOMAIN;
 	return false;
 }
 
@@ -142,100 +145,105 @@ static COLD bool twin_refuse(struct twin *queue, uint32_t count, uint64_t total,
 INLINE bool twin_push_send(struct twin_chain *chain, const struct request *r)
 {
 	struct twin *queue = chain->queue;
-	uint32_t next = chain->next, sequence = chain->sequence;
+	struct ibv_send_wr *wr = chain->next;
 
-	if (unlikely(next == CHAIN))
-		return twin_refuse(queue, 0, 0, next);
-	struct twin_slot *slot = &queue->slots[sequence % DEPTH];
-	struct ibv_send_wr *wr = &chain->staging->wr[next];
-	uint32_t count = 0, fault = 0;
-	uint64_t total = 0;
+	if (unlikely(wr == chain->end))
+		return twin_refuse(queue, NULL);
+	struct twin_slot *slot = &queue->slots[chain->sequence % DEPTH];
+	uint32_t length = r->length, flags = r->flags;
+	uint64_t packed = flags;
+	int count = 0;
 
-	if (likely(r->length)) {
-		struct ibv_sge *sge = chain->staging->sge[next];
+	slot->context = r->context;
+	if (likely(length)) {
+		struct ibv_sge *sge = chain->row;
 
 		sge->addr = r->addr;
-		sge->length = r->length;
+		sge->length = length;
 		sge->lkey = r->lkey;
-		fault = (r->tag ^ (queue->domain << 8)) & 0xffffff00u;
+		if (unlikely((r->tag ^ queue->domain) & 0xffffff00u))
+			return twin_refuse(queue, r);
 		count = 1;
-		total = r->length;
 	}
-	if (unlikely(count > queue->max_sges || fault || total > queue->max_message))
-		return twin_refuse(queue, count, total, next);
-	slot->context = r->context;
-	slot->meta = (struct twin_meta){ .len = (uint32_t)total, .operation = IBV_WR_SEND };
-	wr->wr_id = (uint64_t)queue->serial << 32 | sequence;
-	wr->num_sge = (int)count;
+	if (unlikely(count > queue->max_sges || length > queue->max_message))
+		return twin_refuse(queue, r);
+	slot->meta = (struct twin_meta){ 0 };
+	wr->wr_id = chain->high | chain->sequence;
+	wr->num_sge = count;
 	wr->opcode = IBV_WR_SEND;
-	wr->send_flags = r->flags;
-	wr->imm_data = 0;
-	chain->next = next + 1;
-	chain->sequence = sequence + 1;
-	chain->silent = r->flags & IBV_SEND_SIGNALED ? 0 : chain->silent + 1;
+	/* Flags and an immediate of 0, in one store. */
+	memcpy(&wr->send_flags, &packed, sizeof(packed));
+	chain->next = wr + 1;
+	chain->row += 1;
+	chain->sequence++;
+	if (flags & IBV_SEND_SIGNALED)
+		chain->loud = chain->sequence;
 	return true;
 }
 
-static COLD int twin_not_taken(struct twin_chain *chain, uint32_t len, int code, struct ibv_send_wr *bad)
+static COLD int twin_not_taken(struct twin *queue, struct ibv_send_wr *first, uint32_t start,
+			       uint32_t sequence, int code, struct ibv_send_wr *bad)
 {
-	struct twin_staging *staging = chain->staging;
-	uint32_t first = chain->next - len;
-
-	for (uint32_t i = 0; i < len; i++) {
-		if (&staging->wr[first + i] == bad) {
-			chain->queue->head = chain->sequence - len + i;
+	for (uint32_t i = 0; i < sequence - start; i++) {
+		if (&first[i] == bad) {
+			queue->head = start + i;
+			for (uint32_t at = 0; at < i; at++)
+				if (first[at].send_flags & IBV_SEND_SIGNALED)
+					queue->loud = start + at + 1;
+			if (queue->head - queue->loud >= queue->full_period)
+				queue->period = 0;
 			return code;
 		}
 	}
-	chain->queue->closed = true;
-	chain->queue->limit = 0;
+	queue->closed = true;
+	queue->limit = 0;
 	return code;
 }
 
-static COLD void twin_cut(struct twin_chain *chain)
+static COLD int twin_post_short(struct twin *queue, struct ibv_send_wr *first, struct ibv_send_wr *last,
+				struct ibv_send_wr **bad)
 {
-	chain->staging->wr[chain->next - 1].next = NULL;
-}
-
-static COLD void twin_mend(struct twin_chain *chain)
-{
-	chain->staging->wr[chain->next - 1].next = &chain->staging->wr[chain->next];
+	last->next = NULL;
+	int code = queue->post(queue->qp, first, bad);
+	last->next = last + 1;
+	return code;
 }
 
 INLINE int twin_submit(struct twin_chain *chain)
 {
 	struct twin *queue = chain->queue;
-	struct twin_staging *staging = chain->staging;
-	struct ibv_send_wr *bad = NULL;
-	uint32_t len = chain->sequence - queue->head;
+	struct ibv_send_wr *bad = NULL, *first = chain->first, *last = chain->next - 1;
+	uint32_t start = chain->start, sequence = chain->sequence, loud = chain->loud;
+	int code;
 
-	if (unlikely(!len))
+	if (unlikely(sequence == start))
 		return 0;
-	uint32_t first = chain->next - len;
-	if (chain->last_read) {
-		uint32_t behind = chain->next - chain->last_read;
+	if (chain->reads) {
+		uint32_t behind = sequence - chain->behind_read;
 
-		staging->wr[chain->last_read - 1].send_flags |= IBV_SEND_SIGNALED;
-		if (chain->silent > behind)
-			chain->silent = behind;
+		last[-(int)behind].send_flags |= IBV_SEND_SIGNALED;
+		if (behind < sequence - loud)
+			loud = chain->behind_read;
 	}
-	if (unlikely(chain->silent >= queue->period)) {
-		staging->wr[chain->next - 1].send_flags |= IBV_SEND_SIGNALED;
-		chain->silent = 0;
+	if (unlikely(sequence - loud >= queue->period)) {
+		last->send_flags |= IBV_SEND_SIGNALED;
+		loud = sequence;
+		if (!queue->period) {
+			first->send_flags |= IBV_SEND_SIGNALED;
+			queue->period = queue->full_period;
+		}
 	}
-	if (unlikely(queue->silent >= queue->period))
-		staging->wr[first].send_flags |= IBV_SEND_SIGNALED;
-	if (unlikely(chain->next != CHAIN))
-		twin_cut(chain);
-	queue->head = chain->sequence;
-	queue->silent = (uint16_t)chain->silent;
+	queue->head = sequence;
 	queue->reads = (uint8_t)(queue->reads + chain->reads);
-	int code = queue->post(queue->qp, &staging->wr[first], &bad);
-	if (unlikely(chain->next != CHAIN))
-		twin_mend(chain);
-	if (likely(code == 0))
+	if (likely(chain->next == chain->end))
+		code = queue->post(queue->qp, first, &bad);
+	else
+		code = twin_post_short(queue, first, last, &bad);
+	if (likely(code == 0)) {
+		queue->loud = loud;
 		return 0;
-	return twin_not_taken(chain, len, code, bad);
+	}
+	return twin_not_taken(queue, first, start, sequence, code, bad);
 }
 
 static COLD void twin_mark_failed(struct twin *queue, uint32_t sequence, const struct ibv_wc *wc)

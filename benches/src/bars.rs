@@ -17,7 +17,7 @@ struct Post {
     ticks: f64,
 }
 
-const POSTS: [Post; 9] = [
+const POSTS: [Post; 11] = [
     Post {
         bar: "1",
         what: "single, null, beside the twin in C",
@@ -46,6 +46,15 @@ const POSTS: [Post; 9] = [
         ticks: 1.10,
     },
     Post {
+        bar: "1b",
+        what: "single, mlx5-shaped with BlueFlame, beside rdma_post_send",
+        mode: Mode::BlueFlame,
+        ours: "token_single",
+        reference: "post_send",
+        instructions: 1.20,
+        ticks: 1.10,
+    },
+    Post {
         bar: "2",
         what: "chain of 16, null, beside the twin in C",
         mode: Mode::Null,
@@ -67,6 +76,15 @@ const POSTS: [Post; 9] = [
         bar: "3",
         what: "chain of 16, mlx5-shaped, beside 16 calls of rdma_post_send",
         mode: Mode::Mlx5,
+        ours: "token_chain",
+        reference: "post_send",
+        instructions: 0.85,
+        ticks: 0.68,
+    },
+    Post {
+        bar: "3",
+        what: "chain of 16, mlx5-shaped, beside 16 calls of rdma_post_send with BlueFlame",
+        mode: Mode::BlueFlame,
         ours: "token_chain",
         reference: "post_send",
         instructions: 0.85,
@@ -186,7 +204,7 @@ fn ours<'s>(series: &'s [Series], name: &str) -> Option<&'s Series> {
 pub(crate) fn ticks(objects: &Objects) -> (Vec<Row>, Vec<(Mode, Vec<Series>)>) {
     let mut rows = Vec::new();
     let mut all = Vec::new();
-    for mode in [Mode::Null, Mode::Mlx5] {
+    for mode in [Mode::Null, Mode::Mlx5, Mode::BlueFlame] {
         let entries = objects.entries.iter().filter(|e| !e.name.ends_with("poll"));
         let series = ticks::measure(&objects.provider, entries, Shape::new(mode), 64, 3000);
         for post in POSTS.iter().filter(|post| post.mode == mode) {

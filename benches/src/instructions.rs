@@ -78,7 +78,7 @@ fn read(dir: &std::path::Path, counts: &mut Counts) {
 pub(crate) fn child(objects: &Objects, plan: &str, all: bool) {
     match plan {
         "posts" => {
-            for mode in [Mode::Null, Mode::Mlx5] {
+            for mode in [Mode::Null, Mode::Mlx5, Mode::BlueFlame] {
                 for entry in objects.entries.iter().filter(|e| !e.name.ends_with("poll")) {
                     for chain in CHAINS {
                         if chain != 16 && !(all && entry.is_chain()) {

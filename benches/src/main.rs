@@ -2,9 +2,12 @@
 
 mod bars;
 mod bed;
+mod fixed;
 mod instructions;
 mod object;
 mod report;
+mod rings;
+mod tail;
 mod ticks;
 
 fn main() {
@@ -47,6 +50,11 @@ fn everything() {
     rows.extend(bars::instructions(&objects, &counts));
     let (more, series) = bars::ticks(&objects);
     rows.extend(more);
+    rows.extend(rings::rows(&mut skipped));
+    rows.extend(tail::rows(&objects));
+    rows.extend(fixed::memory());
+    rows.extend(fixed::code(&mut skipped));
+    rows.extend(fixed::steady(&mut skipped));
     rows.sort_by_key(|row| order(row.bar));
     bars::print(&objects, &counts, &series);
     report::print(&rows);

@@ -14,6 +14,7 @@ use rdma_sys::{ibv_context, ibv_cq, ibv_qp};
 pub(crate) enum Mode {
     Null,
     Mlx5,
+    BlueFlame,
     Check,
     Empty,
 }
