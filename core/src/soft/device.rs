@@ -95,8 +95,7 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
         if self.is_driven.0.load(Ordering::Relaxed) {
             return 0;
         }
-        // Pairs with the release store in `unlock`.
-        if self.is_driven.0.swap(true, Ordering::Acquire) {
+        if !self.try_lock() {
             return 0;
         }
         let moved = self.engine.with_mut(|engine| {
@@ -312,8 +311,7 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
         &self,
         step: impl FnOnce(&mut Driver<'_, QPS, DEPTH, SGES, INLINE>) -> R,
     ) -> R {
-        // Pairs with the release store in `unlock`.
-        while self.is_driven.0.swap(true, Ordering::Acquire) {
+        while !self.try_lock() {
             spin_loop();
         }
         let result = self.engine.with_mut(|engine| {
@@ -325,8 +323,16 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
         result
     }
 
+    /// An exchange and not a swap: loom does not keep the store of a swap that found the flag up before
+    /// the store that takes it down, and would leave it up for ever.
+    #[inline]
+    fn try_lock(&self) -> bool {
+        // Acquire pairs with the release store in `unlock`.
+        self.is_driven.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
     fn unlock(&self) {
-        // Pairs with the acquire swaps: what was done to the engine is visible to the next.
+        // Pairs with the acquire exchange: what was done to the engine is visible to the next.
         self.is_driven.0.store(false, Ordering::Release);
     }
 
