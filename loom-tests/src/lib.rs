@@ -17,6 +17,9 @@ use loom::model::Builder;
 /// `LOOM_MAX_PREEMPTIONS` sets another bound.
 const PREEMPTIONS: usize = 3;
 
+/// Steps of one interleaving. The software device takes more than the thousand that loom allows for.
+const STEPS: usize = 20_000;
+
 /// Runs `body` in all interleavings, with a bound on the preemptions, and says how many those were.
 ///
 /// # Panics
@@ -35,6 +38,7 @@ pub fn model(body: impl Fn() + Send + Sync + 'static) {
     } else {
         let mut builder = Builder::new();
         builder.preemption_bound.get_or_insert(PREEMPTIONS);
+        builder.max_branches = builder.max_branches.max(STEPS);
         builder.check(body);
     }
     let count = count.load(Ordering::Relaxed);
