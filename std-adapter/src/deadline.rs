@@ -39,10 +39,28 @@ impl Deadline {
         self.0.is_some_and(|at| Instant::now() >= at)
     }
 
+    /// The one of the two that comes first.
+    #[must_use]
+    pub fn earlier(self, other: Self) -> Self {
+        match (self.0, other.0) {
+            (Some(a), Some(b)) => Self(Some(a.min(b))),
+            (a, b) => Self(a.or(b)),
+        }
+    }
+
     /// The time that is left, zero when it has passed, `None` when it never does.
     #[must_use]
     pub fn remaining(self) -> Option<Duration> {
         self.0.map(|at| at.saturating_duration_since(Instant::now()))
+    }
+
+    /// The time that is left as `ppoll(2)` wants it.
+    pub(crate) fn timespec(self) -> Option<libc::timespec> {
+        self.remaining().map(|left| libc::timespec {
+            tv_sec: libc::time_t::try_from(left.as_secs()).unwrap_or(libc::time_t::MAX),
+            // Below a thousand million, so it fits.
+            tv_nsec: left.subsec_nanos() as libc::c_long,
+        })
     }
 
     /// The time that is left in whole milliseconds, rounded up, so that a wait never ends early;

@@ -3,7 +3,8 @@
 //!
 //! From bottom to top: [`memory`] (pages, and their registration), `Device`, `ProtectionDomain`,
 //! `CompletionQueue`, `QueuePair` (what C keeps behind pointers, here with owners), `port` (the way
-//! from the core's queues to a queue pair), `cm` (who talks to whom).
+//! from the core's queues to a queue pair), `cm` (who talks to whom), [`endpoint`] (all of them behind
+//! one front door), [`poller`] (a thread of its own for it).
 //!
 //! Children hold their parents: a queue pair is destroyed before its completion queues, these and
 //! the regions before their domain, the domain before the device, in whatever order a program
@@ -17,7 +18,10 @@ pub use nanoverbs_core;
 mod deadline;
 pub use deadline::Deadline;
 
-#[cfg_attr(any(feature = "verbs", test), expect(unsafe_code, reason = "the door to C"))]
+mod cores;
+pub use cores::Cores;
+
+#[expect(unsafe_code, reason = "the door to C")]
 mod sys;
 pub use sys::CallError;
 
@@ -61,5 +65,8 @@ pub mod cm;
 #[expect(unsafe_code, reason = "owns the storage that its queues borrow")]
 pub mod endpoint;
 pub use endpoint::Endpoint;
+
+pub mod poller;
+pub use poller::Poller;
 
 pub mod coverage;

@@ -5,6 +5,7 @@ use nanoverbs_core::{Domain, RecvConfig, Region, SendConfig};
 
 use super::{EndpointError, Shared};
 use crate::memory::{Pages, Rights};
+use crate::poller::Sources;
 use crate::{CallError, Deadline};
 
 /// Which half of a queue pair.
@@ -73,6 +74,10 @@ pub(super) mod sealed {
         /// Sleeps until a completion of an armed side came, something became of the connection, or
         /// the deadline passed. May return early.
         fn sleep(&mut self, deadline: Deadline) -> Result<(), CallError>;
+
+        /// Names what ends a sleep besides the deadline, for who sleeps in a way of its own: the same
+        /// as ends `sleep`.
+        fn sources<'s>(&'s self, sources: &mut Sources<'s>);
 
         /// Destroys the queue pair; false when that cannot be had.
         fn destroy(&mut self) -> bool;

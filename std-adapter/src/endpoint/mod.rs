@@ -51,6 +51,7 @@ mod error;
 mod memory;
 mod options;
 mod prepared;
+mod sleep;
 mod soft;
 mod split;
 mod storage;

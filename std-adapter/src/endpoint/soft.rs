@@ -1,14 +1,20 @@
 //! Endpoints on the soft device: both ends in one process, no hardware and no C library.
 
+use std::time::Duration;
+
 use nanoverbs_core::{Domain, RecvConfig, Region, SendConfig, SharedRegion, soft};
 
 use super::driver::sealed::{Backend, Release};
 use super::{DEPTH, EndpointError, Inner, Options, Prepared, SGES, Shared, Side};
 use crate::memory::{Pages, Rights};
+use crate::poller::Sources;
 use crate::{CallError, Deadline};
 
 /// Bytes that the soft device takes inline at most.
 const INLINE: usize = 256;
+
+/// How long a thread may sleep without looking.
+const NAP: Duration = Duration::from_micros(100);
 
 /// READs that may be outstanding, either way.
 const READS: u8 = 16;
@@ -177,6 +183,11 @@ unsafe impl Backend for Soft {
     fn sleep(&mut self, _: Deadline) -> Result<(), CallError> {
         std::thread::yield_now();
         Ok(())
+    }
+
+    fn sources<'s>(&'s self, sources: &mut Sources<'s>) {
+        // The soft device raises no events; and it may be this thread that has to drive it.
+        sources.at_most(NAP);
     }
 
     fn destroy(&mut self) -> bool {

@@ -10,6 +10,7 @@ use super::driver::sealed::{Backend, Release};
 use super::{EndpointError, Inner, Options, Prepared, Shared, Side};
 use crate::cm::{ConnectParams, Connection, Connector, Incoming, Listener, Outgoing, Request};
 use crate::memory::{self, LocalMemory, Pages, Rights, SharedMemory};
+use crate::poller::Sources;
 use crate::{
     Arm, CallError, CompletionChannel, CompletionQueue, Deadline, Device, ProtectionDomain,
     QueuePair, QueuePairOptions, port, sys,
@@ -243,6 +244,16 @@ unsafe impl Backend for Verbs {
                 sys::wait_readable([self.channel.as_fd(), connection.as_fd()], deadline).map(drop)
             }
             _ => sys::wait_readable([self.channel.as_fd()], deadline).map(drop),
+        }
+    }
+
+    fn sources<'s>(&'s self, sources: &mut Sources<'s>) {
+        sources.add(self.channel.as_fd());
+        match &self.stage {
+            Stage::Connected(connection) if !connection.has_ended() => {
+                sources.add(connection.as_fd());
+            }
+            _ => {}
         }
     }
 

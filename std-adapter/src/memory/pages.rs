@@ -218,13 +218,7 @@ pub(super) fn locked_memory(
     }
 }
 
-/// How many bytes this process may lock; `None` when there is no limit.
-pub(super) fn locked_memory_limit() -> Option<u64> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is a place for the structure.
-    let ret = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) };
-    (ret == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
-}
+pub(super) use crate::sys::thread::locked_memory_limit;
 
 fn page_size() -> usize {
     // SAFETY: takes a number and gives one.

@@ -95,8 +95,7 @@ pub(crate) fn zero_or_errno(call: &'static str, ret: c_int) -> Result<(), CallEr
     }
 }
 
-/// A count, or a negative number: `ibv_poll_cq`, `poll`.
-#[cfg(feature = "verbs")]
+/// A count, or a negative number: `ibv_poll_cq`, `ppoll`.
 pub(crate) fn count(call: &'static str, ret: c_int) -> Result<u32, CallError> {
     u32::try_from(ret).map_err(|_| match ret {
         -1 => CallError::new(call, errno()),

@@ -10,14 +10,18 @@
 
 mod convert;
 pub use convert::CallError;
+pub(crate) use convert::{count, errno, minus_one};
 #[cfg(feature = "verbs")]
-pub(crate) use convert::{count, non_null, normal, zero_or_errno};
-pub(crate) use convert::{errno, minus_one};
+pub(crate) use convert::{non_null, normal, zero_or_errno};
 
-#[cfg(feature = "verbs")]
-mod poll;
+mod event;
+pub(crate) use event::Event;
+
+pub(crate) mod poll;
 #[cfg(feature = "verbs")]
 pub(crate) use poll::wait_readable;
+
+pub(crate) mod thread;
 
 #[cfg(feature = "verbs")]
 pub(crate) mod address;

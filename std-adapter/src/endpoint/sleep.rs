@@ -1,0 +1,51 @@
+//! Sleeping in a way of one's own: what a poller needs of an endpoint.
+
+use nanoverbs_core::Armed;
+
+use super::{Driver, Endpoint, Inner, Side, WaitError};
+use crate::poller::Sources;
+
+impl<D: Driver, C: 'static> Endpoint<D, C> {
+    /// Asks for an event with the next completion of either kind, and looks once more. Only after
+    /// [`Armed::Quiet`] may the thread sleep, and until one of the [`sources`](Endpoint::sources) wakes it.
+    ///
+    /// For a thread that has its own way of sleeping; [`Endpoint::recv_completion`] and
+    /// [`Endpoint::send_completion`] do all of it. Makes system calls.
+    ///
+    /// # Errors
+    ///
+    /// [`WaitError`] when the device cannot be polled or armed any more.
+    pub fn arm(&mut self) -> Result<Armed, WaitError> {
+        let inner = &mut self.0;
+        inner.driver.arm(Side::Send)?;
+        inner.driver.arm(Side::Recv)?;
+        // What came before the arming brings no event.
+        Ok(if inner.collect()? { Armed::Ready } else { Armed::Quiet })
+    }
+
+    /// Adds what ends a sleep: completions of an armed endpoint, and news of its connection. On the soft
+    /// device, which raises no events, the sleep is made short instead.
+    pub fn sources<'s>(&'s self, sources: &mut Sources<'s>) {
+        self.0.driver.sources(sources);
+    }
+
+    /// Whether the connection has ended. What is in flight then is flushed: its outcomes come.
+    /// Makes system calls.
+    pub fn has_ended(&mut self) -> bool {
+        self.0.has_ended = self.0.has_ended || self.0.driver.has_ended();
+        self.0.has_ended
+    }
+}
+
+impl<D: Driver, C: 'static> Inner<D, C> {
+    /// Polls both completion queues; says whether there is an outcome to take.
+    fn collect(&mut self) -> Result<bool, WaitError> {
+        for completion in self.sent.poll()? {
+            self.strays += u64::from(self.sends.retire(completion).is_err());
+        }
+        for completion in self.received.poll()? {
+            self.strays += u64::from(self.recvs.retire(completion).is_err());
+        }
+        Ok(self.sends.ended() > 0 || self.recvs.ended() > 0)
+    }
+}
