@@ -7,7 +7,6 @@
 //! `retire`, because a queue frees buffers on its word.
 
 use core::fmt;
-use core::slice;
 
 use crate::abi::{QpNum, RKey, Wc, WcStatus, wc_flags, wc_opcode};
 use crate::id;
@@ -54,12 +53,10 @@ impl Completion {
         id::serial_of(self.0.wr_id)
     }
 
-    /// Serial and sequence, read apart: whose it is takes one compare.
+    /// The serial and the sequence in its id.
     #[inline(always)]
     pub(crate) const fn id(&self) -> (u32, u32) {
-        // SAFETY: eight bytes that are initialised, read as two numbers.
-        let [first, second] = unsafe { (&raw const self.0.wr_id).cast::<[u32; 2]>().read() };
-        if cfg!(target_endian = "little") { (second, first) } else { (first, second) }
+        id::halves(&self.0.wr_id)
     }
 
     #[inline(always)]
@@ -280,7 +277,7 @@ impl<P: PollPort, const BATCH: usize> Completions<P, BATCH> {
         const { Self::BATCH_OK }
         Self {
             entries: [Wc::EMPTY; BATCH],
-            left: Left { count: 0, filled: 0 },
+            left: Left { count: 0, from: 0 },
             capacity,
             reserved: 0,
             port,
@@ -316,26 +313,33 @@ impl<P: PollPort, const BATCH: usize> Completions<P, BATCH> {
     #[doc(alias = "ibv_poll_cq")]
     #[inline(always)]
     pub fn poll(&mut self) -> Result<Batch<'_>, PollError> {
-        if self.left.count != 0 {
-            return Ok(self.left_over());
-        }
-        let count = self.port.poll(&mut self.entries);
-        let filled = match count as usize {
-            filled if filled <= BATCH => filled,
-            _ => odd_count(count, BATCH)?,
+        let filled = if self.left.count != 0 {
+            self.left_over()
+        } else {
+            let count = self.port.poll(&mut self.entries);
+            match count as u32 {
+                filled if filled as usize <= BATCH => filled,
+                _ => odd_count(count, BATCH as u32)?,
+            }
         };
-        // SAFETY: at most BATCH, both ways.
-        let entries = unsafe { self.entries.get_unchecked(..filled) }.iter();
-        Ok(Batch { entries, filled: filled as u32, left: &mut self.left })
+        // SAFETY: at most BATCH, all three ways.
+        let entries = unsafe { self.entries.get_unchecked(..filled as usize) };
+        Ok(Batch { entries, filled, left: &mut self.left })
     }
 
+    /// Moves what a dropped batch has left over to the front. Says how many.
     #[cold]
-    fn left_over(&mut self) -> Batch<'_> {
-        let Left { count, filled } = self.left;
-        let from = filled.wrapping_sub(count) as usize;
-        let entries = self.entries.get(from..filled as usize).unwrap_or_default().iter();
+    #[inline(never)]
+    fn left_over(&mut self) -> u32 {
+        let Left { count, from } = self.left;
         self.left.count = 0;
-        Batch { entries, filled, left: &mut self.left }
+        for at in 0..count {
+            let entry = self.entries.get(from.wrapping_add(at) as usize).copied();
+            if let (Some(place), Some(entry)) = (self.entries.get_mut(at as usize), entry) {
+                *place = entry;
+            }
+        }
+        count
     }
 
     /// The port, to arm or to ask something of.
@@ -359,18 +363,18 @@ impl<P, const BATCH: usize> fmt::Debug for Completions<P, BATCH> {
     }
 }
 
-/// What a dropped batch has left over: the last `count` of the first `filled` entries.
+/// What a dropped batch has left over: `count` entries, the first of which is at `from`.
 #[derive(Debug)]
 struct Left {
     count: u32,
-    filled: u32,
+    from: u32,
 }
 
 /// A negative count is the device's refusal. A port never gives more than it was asked for; if it did,
 /// the rest was never written.
 #[cold]
 #[inline(never)]
-fn odd_count(count: i32, batch: usize) -> Result<usize, PollError> {
+fn odd_count(count: i32, batch: u32) -> Result<u32, PollError> {
     if count < 0 { Err(PollError { code: count }) } else { Ok(batch) }
 }
 
@@ -378,7 +382,7 @@ fn odd_count(count: i32, batch: usize) -> Result<usize, PollError> {
 /// forgotten, its completions are.
 #[derive(Debug)]
 pub struct Batch<'a> {
-    entries: slice::Iter<'a, Wc>,
+    entries: &'a [Wc],
     filled: u32,
     left: &'a mut Left,
 }
@@ -388,20 +392,23 @@ impl Iterator for Batch<'_> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Completion> {
-        self.entries.next().map(|entry| Completion(*entry))
+        let (first, rest) = self.entries.split_first()?;
+        self.entries = rest;
+        Some(Completion(*first))
     }
 
     #[inline(always)]
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.entries.size_hint()
+        (self.entries.len(), Some(self.entries.len()))
     }
 }
 
 impl Drop for Batch<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.entries.len() != 0 {
-            *self.left = Left { count: self.entries.len() as u32, filled: self.filled };
+        let count = self.entries.len() as u32;
+        if count != 0 {
+            *self.left = Left { count, from: self.filled.wrapping_sub(count) };
         }
     }
 }

@@ -3,7 +3,8 @@
 //! One `u64`: the serial of the queue in the upper half, the sequence of the request in the lower.
 //! Serials are unique in the process, even for a send queue and odd for a receive queue, so a
 //! completion shows whose it is by itself. The slot of a request is its sequence under the depth's
-//! mask. An id is built with one `or` and written with one store.
+//! mask. A queue keeps the id of its next request as one number, so that a push writes it with one store
+//! and counts on with one addition.
 //!
 //! Serials come from numbers that are counted up. A [`crate::Group`] takes them in blocks, so that the low
 //! bits of a member's number are its index in the group, and gives both halves of a queue pair one number.
@@ -30,12 +31,6 @@ impl Serial {
         (Self(number << 1), Self((number << 1) | 1))
     }
 
-    /// The part of the ids that this queue's requests share; [`with_sequence`] adds the rest.
-    #[inline(always)]
-    pub(crate) const fn high(self) -> u64 {
-        (self.0 as u64) << 32
-    }
-
     /// The number.
     #[inline(always)]
     pub(crate) const fn number(self) -> u32 {
@@ -57,10 +52,64 @@ pub(crate) fn numbers(count: u32) -> u32 {
     first_from(next)
 }
 
-/// The id of the request with this sequence of the queue that `high` is of.
+/// The id of a queue's next request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NextId(u64);
+
+impl NextId {
+    pub(crate) const fn first(serial: Serial) -> Self {
+        Self((serial.0 as u64) << 32)
+    }
+
+    /// The serial's number and the sequence.
+    #[inline(always)]
+    pub(crate) const fn halves(&self) -> (u32, u32) {
+        halves(&self.0)
+    }
+
+    /// As it travels.
+    #[inline(always)]
+    pub(crate) const fn to_raw(self) -> u64 {
+        self.0
+    }
+
+    #[inline(always)]
+    pub(crate) const fn sequence(self) -> u32 {
+        self.0 as u32
+    }
+
+    #[inline(always)]
+    pub(crate) const fn serial(self) -> Serial {
+        Serial((self.0 >> 32) as u32)
+    }
+
+    /// The one behind it. Once in 2^32 steps the sequence carries into the serial, which who steps
+    /// looks for by [`NextId::has_carried_since`].
+    #[inline(always)]
+    pub(crate) const fn step(self) -> Self {
+        Self(self.0.wrapping_add(1))
+    }
+
+    /// Whether the sequence has wrapped on the way from `start`, which is less than 2^32 steps long.
+    #[inline(always)]
+    pub(crate) const fn has_carried_since(self, start: Self) -> bool {
+        self.sequence() < start.sequence()
+    }
+
+    /// The id of the same queue with this sequence.
+    #[inline(always)]
+    pub(crate) const fn with_sequence(self, sequence: u32) -> Self {
+        Self(self.0 & (u64::MAX << 32) | sequence as u64)
+    }
+}
+
+/// The serial's number and the sequence in an id. They are read apart: each is held against another number,
+/// and neither has to be cut out of the whole.
 #[inline(always)]
-pub(crate) const fn with_sequence(high: u64, sequence: u32) -> u64 {
-    high | sequence as u64
+pub(crate) const fn halves(id: &u64) -> (u32, u32) {
+    // SAFETY: eight bytes that are initialised, read as two numbers.
+    let [first, second] = unsafe { core::ptr::from_ref(id).cast::<[u32; 2]>().read() };
+    if cfg!(target_endian = "little") { (second, first) } else { (first, second) }
 }
 
 /// Which half of a queue pair an id belongs to.
@@ -84,13 +133,22 @@ mod tests {
         let (send, recv) = (Serial::send(), Serial::recv());
         assert_ne!(send, recv);
         for sequence in [0, 1, u32::MAX - 3, u32::MAX] {
-            let id = with_sequence(send.high(), sequence);
-            let other = with_sequence(recv.high(), sequence);
+            let id = NextId::first(send).with_sequence(sequence).to_raw();
+            let other = NextId::first(recv).with_sequence(sequence).to_raw();
             assert_eq!((serial_of(id), id as u32), (send.number(), sequence));
             assert!(!is_recv(id) && is_recv(other));
             assert_eq!(serial_of(other), recv.number());
         }
     }
+    #[test]
+    fn a_step_over_the_end_is_seen() {
+        let last = NextId::first(Serial::send()).with_sequence(u32::MAX);
+        let before = last.with_sequence(u32::MAX - 1);
+        assert!(!last.has_carried_since(before));
+        assert!(last.step().has_carried_since(last) && last.step().has_carried_since(before));
+        assert_eq!(last.step().sequence(), 0);
+    }
+
     #[test]
     fn numbers_come_in_blocks_that_do_not_overlap() {
         for count in [1, 4, 64] {

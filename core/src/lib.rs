@@ -73,6 +73,7 @@ pub use recorder::Recorder;
 #[expect(unsafe_code, reason = "a device follows the pointers that it was posted")]
 pub mod soft;
 
+#[expect(unsafe_code, reason = "reads the halves of an id apart")]
 mod id;
 mod slot;
 

@@ -170,6 +170,19 @@ impl Pool {
         Some(Block(header))
     }
 
+    /// Takes a block back, on the thread that owns the pool: without the atomic step that dropping it
+    /// takes, which is most of what a block costs. A block of another pool goes back to its own.
+    #[inline(always)]
+    pub fn free(&mut self, block: Block) {
+        if !ptr::eq(block.body().root, self.root.as_ptr()) {
+            return drop(block);
+        }
+        let header = block.into_header();
+        // SAFETY: the block is gone, so the pool alone reaches its header.
+        unsafe { header.as_ref() }.next.with_mut(|next| unsafe { *next = self.free });
+        self.free = header.as_ptr();
+    }
+
     /// The region behind the blocks.
     pub const fn region(&self) -> &Region {
         &self.region
@@ -307,6 +320,7 @@ impl Block {
         }
     }
 
+    #[inline(always)]
     fn into_header(self) -> NonNull<BlockHeader> {
         core::mem::ManuallyDrop::new(self).0
     }

@@ -20,7 +20,7 @@ use crate::abi::{RecvWr, Sge, WcStatus};
 use crate::completion::{Completion, Ended, Failure, Foreign, Operation, Outcome, Success};
 use crate::context::{RecvBuffers, SliceList};
 use crate::group::RecvSeat;
-use crate::id::{self, Serial};
+use crate::id::{NextId, Serial};
 use crate::leak;
 use crate::port::RecvPort;
 use crate::refusal::{Cause, ConfigError, PushError, Rejected, ReserveError, SubmitError};
@@ -61,6 +61,7 @@ impl RecvConfig {
 /// Storage for the posted receives of one queue: `N` slots, a power of two.
 ///
 /// A queue borrows it for its whole life and gives it back by [`RecvQueue::into_storage`].
+#[repr(C, align(64))]
 pub struct RecvSlots<C, const N: usize>([RecvSlot<C>; N]);
 
 struct RecvSlot<C> {
@@ -115,12 +116,12 @@ impl<C, const N: usize> fmt::Debug for RecvSlots<C, N> {
 struct Hot<P, C> {
     port: P,
     slots: NonNull<RecvSlot<C>>,
-    head: u32,
+    /// The id of the next request: the head, and the serial above it.
+    next: NextId,
     taken: u32,
     ended: u32,
     /// The usable depth; 0 once closed.
     limit: u32,
-    serial: Serial,
     domain: Tag,
     max_sges: u8,
 }
@@ -194,11 +195,10 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
         let hot = Hot {
             port,
             slots: NonNull::from(slots).cast(),
-            head: 0,
+            next: NextId::first(serial),
             taken: 0,
             ended: 0,
             limit: depth,
-            serial,
             domain: Tag::of(config.domain),
             max_sges: config.max_sges,
         };
@@ -216,10 +216,11 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
         staging: &'q mut RecvLink<'_, CHAIN, SGES>,
         n: usize,
     ) -> Result<RecvChain<'q, 's, P, C, N, CHAIN, SGES>, ReserveError> {
-        let head = self.hot.head;
-        let in_flight = head.wrapping_sub(self.hot.taken);
+        let next = self.hot.next;
         // `n` is at most 1,024 where the sum is looked at, and the limit is 0 once closed.
-        if n > CHAIN || in_flight.wrapping_add(n as u32) > self.hot.limit {
+        if n > CHAIN
+            || next.sequence().wrapping_add(n as u32).wrapping_sub(self.hot.taken) > self.hot.limit
+        {
             return Err(self.no_room(n, CHAIN));
         }
         let mut staging = staging.reborrow();
@@ -229,9 +230,8 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
             next: staging.request(entry),
             row: staging.row(entry),
             end: staging.request(CHAIN),
-            start: head,
-            sequence: head,
-            high: self.hot.serial.high(),
+            start: next,
+            id: next,
             queue: self,
             staging: PhantomData,
         })
@@ -260,10 +260,8 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
     #[inline(always)]
     pub fn retire(&mut self, completion: Completion) -> Result<u32, Foreign> {
         let (serial, sequence) = completion.id();
-        if serial != self.hot.serial.number()
-            || sequence != self.hot.ended
-            || sequence == self.hot.head
-        {
+        let (ours, head) = self.hot.next.halves();
+        if serial != ours || sequence != self.hot.ended || sequence == head {
             return Err(Foreign(completion));
         }
         let wc = completion.raw();
@@ -354,7 +352,7 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
     /// The queue pair is destroyed, both halves, so no device uses the buffers any more
     /// (`ibv_destroy_qp(3)`), and no completion of it will be retired here.
     pub unsafe fn abandon(&mut self) {
-        while self.hot.ended != self.hot.head {
+        while self.hot.ended != self.hot.next.sequence() {
             // SAFETY: in `ended..head`, so the slot is initialised.
             unsafe { (*self.slot(self.hot.ended)).arrival.end = End::Abandoned };
             self.hot.ended = self.hot.ended.wrapping_add(1);
@@ -368,7 +366,7 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
     ///
     /// The queue, when a receive is posted or waits to be taken.
     pub fn into_storage(self) -> Result<(P, &'s mut RecvSlots<C, N>), Self> {
-        if self.hot.head != self.hot.taken {
+        if self.hot.next.sequence() != self.hot.taken {
             return Err(self);
         }
         let queue = ManuallyDrop::new(self);
@@ -405,7 +403,7 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
 impl<P, C, const N: usize> RecvQueue<'_, P, C, N> {
     /// Receives that the device still has.
     pub const fn in_flight(&self) -> u32 {
-        self.hot.head.wrapping_sub(self.hot.ended)
+        self.hot.next.sequence().wrapping_sub(self.hot.ended)
     }
 
     /// Receives that have ended and wait to be taken.
@@ -415,7 +413,7 @@ impl<P, C, const N: usize> RecvQueue<'_, P, C, N> {
 
     /// Receives that may be posted now.
     pub const fn free(&self) -> u32 {
-        self.hot.limit.saturating_sub(self.hot.head.wrapping_sub(self.hot.taken))
+        self.hot.limit.saturating_sub(self.hot.next.sequence().wrapping_sub(self.hot.taken))
     }
 
     /// Receives that may be posted at a time.
@@ -430,7 +428,7 @@ impl<P, C, const N: usize> RecvQueue<'_, P, C, N> {
 
     /// What identifies this queue in its completions, unique in the process.
     pub const fn serial(&self) -> u32 {
-        self.hot.serial.number()
+        self.hot.next.serial().number()
     }
 
     /// The port.
@@ -476,11 +474,9 @@ pub struct RecvChain<'q, 's, P: RecvPort, C, const N: usize, const CHAIN: usize,
     next: *mut RecvWr,
     row: *mut Sge,
     end: *mut RecvWr,
-    /// The sequence of the first receive, which is the queue's head, and that of the next one.
-    start: u32,
-    sequence: u32,
-    /// The queue's part of the ids.
-    high: u64,
+    /// The id of the first receive, whose sequence is the queue's head, and that of the next one.
+    start: NextId,
+    id: NextId,
 }
 
 impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
@@ -502,7 +498,7 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         if self.next == self.end {
             return Err(Rejected { context, error: PushError::ChainFull });
         }
-        let slot = self.queue.slot(self.sequence);
+        let slot = self.queue.slot(self.id.sequence());
         // SAFETY: `reserve` found this slot free, so nothing is overwritten that needs a drop.
         let context = unsafe { (*slot).context.write(context) };
         // SAFETY: the row has SGES entries and is borrowed by the chain.
@@ -536,7 +532,7 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         } else if count > most as usize {
             PushError::TooManySges { given: u32::try_from(count).unwrap_or(u32::MAX), max: most }
         } else {
-            let slot = self.queue.slot(self.sequence);
+            let slot = self.queue.slot(self.id.sequence());
             // SAFETY: `reserve` found this slot free, so nothing is overwritten that needs a drop.
             unsafe { (*slot).context.write(context) };
             for (index, sge) in sges.iter().enumerate() {
@@ -555,26 +551,31 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         let request = self.next;
         // SAFETY: the entry is one of the chain's, which borrows the arrays.
         unsafe {
-            (*request).wr_id = id::with_sequence(self.high, self.sequence);
+            (*request).wr_id = self.id.to_raw();
             (*request).num_sge = count as i32;
         }
         // SAFETY: `next` was not the end, so one more is at most the end.
         self.next = unsafe { request.add(1) };
         // SAFETY: as above; there is a row for each entry.
         self.row = unsafe { self.row.add(SGES) };
-        self.sequence = self.sequence.wrapping_add(1);
+        self.id = self.id.step();
     }
 
     /// Receives in the chain.
     #[inline(always)]
     pub fn len(&self) -> usize {
-        self.sequence.wrapping_sub(self.start) as usize
+        self.len_u32() as usize
     }
 
     /// Whether no receive is in the chain.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.sequence == self.start
+        self.next == self.first
+    }
+
+    #[inline(always)]
+    const fn len_u32(&self) -> u32 {
+        self.id.sequence().wrapping_sub(self.start.sequence())
     }
 
     /// Posts the chain with one call to the device, which rings one doorbell. Says how many receives
@@ -584,19 +585,21 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
     ///
     /// [`SubmitError`] when the device does not take the whole chain.
     #[inline(always)]
-    pub fn submit(self) -> Result<u32, SubmitError<Self>> {
-        let len = self.sequence.wrapping_sub(self.start);
-        if len == 0 {
+    pub fn submit(mut self) -> Result<u32, SubmitError<Self>> {
+        let (first, len) = (self.first, self.len_u32());
+        if self.next == first {
             return Ok(0);
         }
-        let first = self.first;
         // SAFETY: the chain is not empty.
         let last = unsafe { self.next.sub(1) };
+        if self.id.has_carried_since(self.start) {
+            self.id = renumber(first, self.start, len);
+        }
         // From here on everything is in flight, so that a port that panics loses nothing.
         let mut this = ManuallyDrop::new(self);
-        let (sequence, whole) = (this.sequence, this.next == this.end);
+        let (next, whole) = (this.id, this.next == this.end);
         let hot = &mut this.queue.hot;
-        hot.head = sequence;
+        hot.next = next;
         let mut bad = ptr::null_mut();
         // SAFETY: `first..next` are valid requests, linked, with a null behind the last; the memory
         // they name is owned by contexts in their slots, which stay there until a completion.
@@ -610,27 +613,32 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         if code == 0 {
             return Ok(len);
         }
-        Err(ManuallyDrop::into_inner(this).not_taken(code, bad))
+        let mut rest = ManuallyDrop::into_inner(this);
+        // What can be read and reckoned again need not be kept during the call.
+        rest.id = rest.queue.hot.next;
+        // SAFETY: both point into the same array.
+        let len = unsafe { rest.next.offset_from(first) } as u32;
+        rest.start = rest.id.with_sequence(rest.id.sequence().wrapping_sub(len));
+        Err(rest.not_taken(code, bad))
     }
 
     /// Puts the head back to what was taken. On the way in all of it counts as posted.
     #[cold]
     #[inline(never)]
     fn not_taken(mut self, code: i32, bad: *mut RecvWr) -> SubmitError<Self> {
-        let (first, start) = (self.first, self.start);
-        let len = self.sequence.wrapping_sub(start);
+        let (first, start, len) = (self.first, self.start.sequence(), self.len_u32());
         // SAFETY: `at` is below the length of the chain.
         let entry = |at: u32| unsafe { first.add(at as usize) };
         let accepted = (0..len).find(|at| ptr::eq(entry(*at), bad));
         let Some(accepted) = accepted else {
             // No word, or a word that is none: nothing comes back before its completion.
             self.queue.shut(Cause::Unknown { code });
-            self.start = self.sequence;
+            self.start = self.id;
             return SubmitError::Unknown { code };
         };
         let head = start.wrapping_add(accepted);
-        self.queue.hot.head = head;
-        self.start = head;
+        self.start = self.start.with_sequence(head);
+        self.queue.hot.next = self.start;
         self.first = entry(accepted);
         SubmitError::Partial { accepted, code, rest: self }
     }
@@ -639,8 +647,8 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
     /// posted.
     pub fn into_contexts(self, mut each: impl FnMut(C)) {
         let this = ManuallyDrop::new(self);
-        let mut sequence = this.start;
-        while sequence != this.sequence {
+        let mut sequence = this.start.sequence();
+        while sequence != this.id.sequence() {
             // SAFETY: slots in `head..sequence` hold the chain's contexts; each moves out once,
             // because the chain is not dropped and the queue's head stays.
             let context = unsafe { (*this.queue.slot(sequence)).context.assume_init_read() };
@@ -654,10 +662,12 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize> Drop
     for RecvChain<'_, '_, P, C, N, CHAIN, SGES>
 {
     fn drop(&mut self) {
-        while self.sequence != self.start {
-            self.sequence = self.sequence.wrapping_sub(1);
-            // SAFETY: as in `into_contexts`; `sequence` has passed the slot.
-            unsafe { (*self.queue.slot(self.sequence)).context.assume_init_drop() };
+        let mut sequence = self.start.sequence();
+        while sequence != self.id.sequence() {
+            let slot = self.queue.slot(sequence);
+            sequence = sequence.wrapping_add(1);
+            // SAFETY: as in `into_contexts`.
+            unsafe { (*slot).context.assume_init_drop() };
         }
     }
 }
@@ -668,6 +678,18 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize> fmt:
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RecvChain").field("len", &self.len()).finish_non_exhaustive()
     }
+}
+
+/// Writes the ids of a chain again in which the sequence has wrapped. Returns the next one.
+#[cold]
+#[inline(never)]
+fn renumber(first: *mut RecvWr, start: NextId, len: u32) -> NextId {
+    let id = |at: u32| start.with_sequence(start.sequence().wrapping_add(at));
+    for at in 0..len {
+        // SAFETY: the callers pass the first entry of a chain and how many it has.
+        unsafe { (*first.add(at as usize)).wr_id = id(at).to_raw() };
+    }
+    id(len)
 }
 
 /// Posts a chain that is shorter than reserved: cut behind its `last` receive, and mended again.

@@ -22,7 +22,7 @@ use crate::abi::{SendWr, Sge, WcStatus, send_flags};
 use crate::completion::{Completion, Ended, Failure, Foreign, Outcome, Success};
 use crate::context::SliceList;
 use crate::group::SendSeat;
-use crate::id::{self, Serial};
+use crate::id::{NextId, Serial};
 use crate::leak;
 use crate::op;
 use crate::port::SendPort;
@@ -117,6 +117,7 @@ impl SendConfig {
 /// Storage for the requests in flight of one send queue: `N` slots, a power of two.
 ///
 /// A queue borrows it for its whole life and gives it back by [`SendQueue::into_storage`].
+#[repr(C, align(64))]
 pub struct SendSlots<C, const N: usize>([SendSlot<C>; N]);
 
 struct SendSlot<C> {
@@ -152,12 +153,12 @@ impl<C, const N: usize> fmt::Debug for SendSlots<C, N> {
 struct Hot<P, C> {
     port: P,
     slots: NonNull<SendSlot<C>>,
-    head: u32,
+    /// The id of the next request: the head, and the serial above it.
+    next: NextId,
     taken: u32,
     ended: u32,
     /// The sequence behind the last signaled request: from there on all are silent.
     loud: u32,
-    serial: Serial,
     domain: Tag,
     /// 0 when no pieces were granted: a message that has bytes is refused then.
     max_message: u32,
@@ -262,11 +263,10 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
         let hot = Hot {
             port,
             slots: NonNull::from(slots).cast(),
-            head: 0,
+            next: NextId::first(serial),
             taken: 0,
             ended: 0,
             loud: 0,
-            serial,
             domain: Tag::of(config.domain),
             max_message,
             limit: 0,
@@ -306,12 +306,12 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
         staging: &'q mut SendLink<'_, CHAIN, SGES>,
         n: usize,
     ) -> Result<SendChain<'q, 's, P, C, N, CHAIN, SGES>, ReserveError> {
-        let head = self.hot.head;
-        let in_flight = head.wrapping_sub(self.hot.taken);
+        let next = self.hot.next;
         // `n` is at most 1,024 where the sum is looked at, and the limit is 0 while posts are refused.
         if n > CHAIN
             || n > usize::from(self.hot.chain.get())
-            || in_flight.wrapping_add(n as u32) > u32::from(self.hot.limit)
+            || next.sequence().wrapping_add(n as u32).wrapping_sub(self.hot.taken)
+                > u32::from(self.hot.limit)
         {
             return Err(self.no_room(n, CHAIN));
         }
@@ -322,12 +322,11 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
             next: staging.request(entry),
             row: staging.row(entry),
             end: staging.request(CHAIN),
-            start: head,
-            sequence: head,
+            start: next,
+            id: next,
             loud: self.hot.loud,
             behind_read: 0,
             reads: 0,
-            high: self.hot.serial.high(),
             queue: self,
             staging: PhantomData,
         })
@@ -358,10 +357,11 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
     #[inline(always)]
     pub fn retire(&mut self, completion: Completion) -> Result<u32, Foreign> {
         let (serial, sequence) = completion.id();
+        let (ours, head) = self.hot.next.halves();
         let before = sequence.wrapping_sub(self.hot.ended);
         // In `ended..head`: both differences are far below 2^31.
-        let in_flight = (before as i32) >= 0 && (sequence.wrapping_sub(self.hot.head) as i32) < 0;
-        if serial != self.hot.serial.number() || !in_flight {
+        let in_flight = (before as i32) >= 0 && (sequence.wrapping_sub(head) as i32) < 0;
+        if serial != ours || !in_flight {
             return Err(Foreign(completion));
         }
         if !completion.is_success() {
@@ -468,8 +468,8 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
     /// The queue pair is destroyed, both halves, so no device uses the buffers any more
     /// (`ibv_destroy_qp(3)`), and no completion of it will be retired here.
     pub unsafe fn abandon(&mut self) {
-        self.mark(self.hot.ended, self.hot.head, End::Abandoned);
-        self.hot.ended = self.hot.head;
+        self.mark(self.hot.ended, self.hot.next.sequence(), End::Abandoned);
+        self.hot.ended = self.hot.next.sequence();
         self.shut(Cause::Gone);
     }
 
@@ -479,7 +479,7 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
     ///
     /// The queue, when a request is in flight or waits to be taken.
     pub fn into_storage(self) -> Result<(P, &'s mut SendSlots<C, N>), Self> {
-        if self.hot.head != self.hot.taken {
+        if self.hot.next.sequence() != self.hot.taken {
             return Err(self);
         }
         let queue = ManuallyDrop::new(self);
@@ -525,9 +525,21 @@ impl<P, C, const N: usize> SendQueue<'_, P, C, N> {
         Rejected { context, error }
     }
 
+    /// What is wrong with pieces that were made by hand.
+    #[cold]
+    #[inline(never)]
+    fn raw_fault(&self, count: usize, most: u32, total: u64) -> PushError {
+        let max = most.min(self.cold.max_sges.into());
+        if count > max as usize {
+            PushError::TooManySges { given: u32::try_from(count).unwrap_or(u32::MAX), max }
+        } else {
+            PushError::MessageTooLong { total, max: self.hot.max_message.into() }
+        }
+    }
+
     /// Requests that the device still has.
     pub const fn in_flight(&self) -> u32 {
-        self.hot.head.wrapping_sub(self.hot.ended)
+        self.hot.next.sequence().wrapping_sub(self.hot.ended)
     }
 
     /// Requests that have ended and wait to be taken.
@@ -537,7 +549,8 @@ impl<P, C, const N: usize> SendQueue<'_, P, C, N> {
 
     /// Requests that may be posted now.
     pub const fn free(&self) -> u32 {
-        (self.hot.limit as u32).saturating_sub(self.hot.head.wrapping_sub(self.hot.taken))
+        (self.hot.limit as u32)
+            .saturating_sub(self.hot.next.sequence().wrapping_sub(self.hot.taken))
     }
 
     /// Requests that may be in flight at a time.
@@ -557,7 +570,7 @@ impl<P, C, const N: usize> SendQueue<'_, P, C, N> {
 
     /// What identifies this queue in its completions, unique in the process.
     pub const fn serial(&self) -> u32 {
-        self.hot.serial.number()
+        self.hot.next.serial().number()
     }
 
     /// The port.
@@ -603,14 +616,12 @@ pub struct SendChain<'q, 's, P: SendPort, C, const N: usize, const CHAIN: usize,
     next: *mut SendWr,
     row: *mut Sge,
     end: *mut SendWr,
-    /// The sequence of the first request, which is the queue's head, and that of the next one.
-    start: u32,
-    sequence: u32,
+    /// The id of the first request, whose sequence is the queue's head, and that of the next one.
+    start: NextId,
+    id: NextId,
     /// The sequence behind the last signaled request: from there on all are silent.
     loud: u32,
     reads: u32,
-    /// The queue's part of the ids.
-    high: u64,
     /// The sequence behind the last READ.
     behind_read: u32,
 }
@@ -632,7 +643,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         if self.next == self.end {
             return Err(Rejected { context, error: PushError::ChainFull });
         }
-        let slot = self.queue.slot(self.sequence);
+        let slot = self.queue.slot(self.id.sequence());
         // SAFETY: `reserve` found this slot free, so nothing is overwritten that needs a drop.
         let context = unsafe { (*slot).context.write(context) };
         // SAFETY: the row has SGES entries and is borrowed by the chain.
@@ -677,7 +688,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         if self.next == self.end {
             return Err(Rejected { context, error: PushError::ChainFull });
         }
-        let slot = self.queue.slot(self.sequence);
+        let slot = self.queue.slot(self.id.sequence());
         // SAFETY: `reserve` found this slot free, so nothing is overwritten that needs a drop.
         let context = unsafe { (*slot).context.write(context) };
         let bytes = context.as_ref();
@@ -729,25 +740,19 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         for sge in sges {
             total = total.wrapping_add(u64::from(sge.length));
         }
-        let error = if self.next == self.end {
-            Err(PushError::ChainFull)
-        } else if count > SGES
-            || count > most as usize
-            || (total == 0 && count > usize::from(self.queue.cold.max_sges))
-        {
-            let max = most.min(self.queue.cold.max_sges.into()).min(SGES as u32);
-            let given = u32::try_from(count).unwrap_or(u32::MAX);
-            Err(PushError::TooManySges { given, max })
-        } else if total > u64::from(self.queue.hot.max_message) {
-            let max = self.queue.hot.max_message.into();
-            Err(PushError::MessageTooLong { total, max })
-        } else {
-            operation.check(total).and_then(|()| self.check_reads::<O>())
-        };
-        if let Err(error) = error {
+        if self.next == self.end {
+            return Err(Rejected { context, error: PushError::ChainFull });
+        }
+        // A queue without pieces has a longest message of 0, and refuses those without a length as well.
+        let weight = total.max(u64::from(count != 0));
+        if count > SGES || count > most as usize || weight > u64::from(self.queue.hot.max_message) {
+            let error = self.queue.raw_fault(count, most.min(SGES as u32), total);
             return Err(Rejected { context, error });
         }
-        let slot = self.queue.slot(self.sequence);
+        if let Err(error) = operation.check(total).and_then(|()| self.check_reads::<O>()) {
+            return Err(Rejected { context, error });
+        }
+        let slot = self.queue.slot(self.id.sequence());
         // SAFETY: `reserve` found this slot free, so nothing is overwritten that needs a drop.
         unsafe { (*slot).context.write(context) };
         for (index, sge) in sges.iter().enumerate() {
@@ -796,35 +801,41 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         // SAFETY: the slot was found free by `reserve`.
         unsafe { (*slot).meta = meta };
         let request = self.next;
-        let id = id::with_sequence(self.high, self.sequence);
         // SAFETY: the entry is one of the chain's, which borrows the arrays.
-        unsafe { staging::write_head(request, id, count, head.opcode, flags, head.imm_data) };
+        unsafe {
+            staging::write_head(request, self.id.to_raw(), count, head.opcode, flags, head.imm_data)
+        };
         // SAFETY: as above.
         operation.write_target(unsafe { &mut (*request).target });
         // SAFETY: `next` was not the end, so one more is at most the end.
         self.next = unsafe { request.add(1) };
         // SAFETY: as above; there is a row for each entry.
         self.row = unsafe { self.row.add(SGES) };
-        self.sequence = self.sequence.wrapping_add(1);
+        self.id = self.id.step();
         if flags & send_flags::SIGNALED != 0 {
-            self.loud = self.sequence;
+            self.loud = self.id.sequence();
         }
         if O::READS {
             self.reads = self.reads.wrapping_add(1);
-            self.behind_read = self.sequence;
+            self.behind_read = self.id.sequence();
         }
     }
 
     /// Requests in the chain.
     #[inline(always)]
     pub fn len(&self) -> usize {
-        self.sequence.wrapping_sub(self.start) as usize
+        self.len_u32() as usize
     }
 
     /// Whether no request is in the chain.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.sequence == self.start
+        self.next == self.first
+    }
+
+    #[inline(always)]
+    const fn len_u32(&self) -> u32 {
+        self.id.sequence().wrapping_sub(self.start.sequence())
     }
 
     /// Posts the chain with one call to the device, which rings one doorbell. Says how many requests
@@ -838,15 +849,14 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
     /// [`SubmitError`] when the device does not take the whole chain.
     #[inline(always)]
     pub fn submit(mut self) -> Result<u32, SubmitError<Self>> {
-        let len = self.sequence.wrapping_sub(self.start);
-        if len == 0 {
+        let (first, len) = (self.first, self.len_u32());
+        if self.next == first {
             return Ok(0);
         }
-        let first = self.first;
         // SAFETY: the chain is not empty.
         let last = unsafe { self.next.sub(1) };
         if self.reads != 0 {
-            let behind = self.sequence.wrapping_sub(self.behind_read);
+            let behind = self.id.sequence().wrapping_sub(self.behind_read);
             // SAFETY: the last READ is one of the chain.
             signal(unsafe { last.sub(behind as usize) });
             if behind < self.silent() {
@@ -856,19 +866,22 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         let period = u32::from(self.queue.hot.period);
         if self.silent() >= period {
             signal(last);
-            self.loud = self.sequence;
+            self.loud = self.id.sequence();
             if period == 0 {
                 signal(first);
                 self.queue.hot.period = self.queue.cold.period;
             }
         }
+        if self.id.has_carried_since(self.start) {
+            self.id = renumber(first, self.start, len);
+        }
         // From here on everything is in flight, so that a port that panics loses nothing: the silent
         // run then seems longer than it is.
         let mut this = ManuallyDrop::new(self);
-        let (sequence, loud, reads) = (this.sequence, this.loud, this.reads);
+        let (next, loud, reads) = (this.id, this.loud, this.reads);
         let whole = this.next == this.end;
         let hot = &mut this.queue.hot;
-        hot.head = sequence;
+        hot.next = next;
         hot.reads = hot.reads.wrapping_add(reads as u8);
         let mut bad = ptr::null_mut();
         // SAFETY: `first..next` are valid requests, linked, with a null behind the last; the memory
@@ -884,20 +897,25 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
             hot.loud = loud;
             return Ok(len);
         }
-        Err(ManuallyDrop::into_inner(this).not_taken(code, bad))
+        let mut rest = ManuallyDrop::into_inner(this);
+        // What can be read and reckoned again need not be kept during the call.
+        rest.id = rest.queue.hot.next;
+        // SAFETY: both point into the same array.
+        let len = unsafe { rest.next.offset_from(first) } as u32;
+        rest.start = rest.id.with_sequence(rest.id.sequence().wrapping_sub(len));
+        Err(rest.not_taken(code, bad))
     }
 
     #[inline(always)]
     fn silent(&self) -> u32 {
-        self.sequence.wrapping_sub(self.loud)
+        self.id.sequence().wrapping_sub(self.loud)
     }
 
     /// Puts the counters back to what was taken. On the way in all of it counts as in flight.
     #[cold]
     #[inline(never)]
     fn not_taken(mut self, code: i32, bad: *mut SendWr) -> SubmitError<Self> {
-        let (first, start) = (self.first, self.start);
-        let len = self.sequence.wrapping_sub(start);
+        let (first, start, len) = (self.first, self.start.sequence(), self.len_u32());
         // SAFETY: `at` is below the length of the chain.
         let entry = |at: u32| unsafe { first.add(at as usize) };
         let accepted = (0..len).find(|at| ptr::eq(entry(*at), bad));
@@ -905,13 +923,13 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
             // No word, or a word that is none: nothing comes back before its completion.
             self.queue.hot.loud = self.loud;
             self.queue.shut(Cause::Unknown { code });
-            self.start = self.sequence;
+            self.start = self.id;
             return SubmitError::Unknown { code };
         };
         let reads = self.queue.hot.reads.wrapping_sub(self.reads as u8);
         let head = start.wrapping_add(accepted);
-        self.queue.hot.head = head;
-        self.start = head;
+        self.start = self.start.with_sequence(head);
+        self.queue.hot.next = self.start;
         self.first = entry(accepted);
         self.loud = self.queue.hot.loud;
         self.queue.hot.reads = reads;
@@ -945,8 +963,8 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
     /// posted.
     pub fn into_contexts(self, mut each: impl FnMut(C)) {
         let this = ManuallyDrop::new(self);
-        let mut sequence = this.start;
-        while sequence != this.sequence {
+        let mut sequence = this.start.sequence();
+        while sequence != this.id.sequence() {
             // SAFETY: slots in `head..sequence` hold the chain's contexts; each moves out once,
             // because the chain is not dropped and the queue's head stays.
             let context = unsafe { (*this.queue.slot(sequence)).context.assume_init_read() };
@@ -960,10 +978,12 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize> Drop
     for SendChain<'_, '_, P, C, N, CHAIN, SGES>
 {
     fn drop(&mut self) {
-        while self.sequence != self.start {
-            self.sequence = self.sequence.wrapping_sub(1);
-            // SAFETY: as in `into_contexts`; `sequence` has passed the slot.
-            unsafe { (*self.queue.slot(self.sequence)).context.assume_init_drop() };
+        let mut sequence = self.start.sequence();
+        while sequence != self.id.sequence() {
+            let slot = self.queue.slot(sequence);
+            sequence = sequence.wrapping_add(1);
+            // SAFETY: as in `into_contexts`.
+            unsafe { (*slot).context.assume_init_drop() };
         }
     }
 }
@@ -981,6 +1001,18 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize> fmt:
 fn signal(request: *mut SendWr) {
     // SAFETY: the callers pass entries of the chain that they build.
     unsafe { (*request).send_flags |= send_flags::SIGNALED };
+}
+
+/// Writes the ids of a chain again in which the sequence has wrapped. Returns the next one.
+#[cold]
+#[inline(never)]
+fn renumber(first: *mut SendWr, start: NextId, len: u32) -> NextId {
+    let id = |at: u32| start.with_sequence(start.sequence().wrapping_add(at));
+    for at in 0..len {
+        // SAFETY: the callers pass the first entry of a chain and how many it has.
+        unsafe { (*first.add(at as usize)).wr_id = id(at).to_raw() };
+    }
+    id(len)
 }
 
 /// Posts a chain that is shorter than reserved: cut behind its `last` request, and mended again.
