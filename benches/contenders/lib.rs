@@ -184,7 +184,7 @@ fn refused(error: PushError) -> ! {
 fn consume<C: 'static>(
     completions: &mut Completions<Cq, BATCH>,
     queue: &mut Queue<C>,
-    number: impl Fn(&C) -> u64,
+    mut number: impl FnMut(C) -> u64,
 ) -> u64 {
     let mut sum = 0_u64;
     let Ok(batch) = completions.poll() else { fail() };
@@ -196,7 +196,7 @@ fn consume<C: 'static>(
             if !ended.outcome.is_done() {
                 fail();
             }
-            sum = sum.wrapping_add(number(&ended.context));
+            sum = sum.wrapping_add(number(ended.context));
         }
     }
     sum
@@ -204,11 +204,12 @@ fn consume<C: 'static>(
 
 /// Calls `post` with each queue in turn, and takes what has ended.
 #[inline(always)]
-fn rounds<C: 'static>(
+fn rounds<C: 'static, R>(
     state: *mut c_void,
     rounds: u64,
-    number: impl Fn(&C) -> u64,
-    mut post: impl FnMut(&mut Queue<C>, &mut SendLink<'static, CHAIN, 1>, &[Message], usize),
+    source: &mut R,
+    number: impl Fn(&mut R, C) -> u64,
+    post: impl Fn(&mut R, &mut Queue<C>, &mut SendLink<'static, CHAIN, 1>, &[Message], usize),
 ) -> u64 {
     // SAFETY: made by `open` with the same type, and used by one thread.
     let state = unsafe { &mut *state.cast::<State<C>>() };
@@ -216,51 +217,68 @@ fn rounds<C: 'static>(
     let (mut sum, mut at) = (0_u64, 0);
     for _ in 0..rounds {
         let Some(queue) = state.queues.get_mut(at) else { fail() };
-        post(queue, &mut state.staging, &state.messages, chain);
-        sum = sum.wrapping_add(consume(&mut state.completions, queue, &number));
+        post(source, queue, &mut state.staging, &state.messages, chain);
+        sum = sum.wrapping_add(consume(&mut state.completions, queue, |context| {
+            number(source, context)
+        }));
         at = if at + 1 == state.queues.len() { 0 } else { at + 1 };
     }
     sum
 }
 
 extern "C" fn single<C: Make>(state: *mut c_void, count: u64) -> u64 {
-    rounds::<C>(state, count, C::number, |queue, staging, messages, _| {
-        for message in messages {
-            let Ok(mut chain) = queue.reserve(staging, 1) else { fail() };
-            if let Err(rejected) = chain.push(operation(message), C::make(message)) {
-                refused(rejected.error);
-            }
-            if chain.submit().is_err() {
-                fail();
-            }
-        }
-    })
-}
-
-extern "C" fn chain<C: Make>(state: *mut c_void, count: u64) -> u64 {
-    rounds::<C>(state, count, C::number, |queue, staging, messages, n| {
-        let mut rest = messages;
-        while let Some((now, later)) = rest.split_at_checked(n).filter(|(now, _)| !now.is_empty()) {
-            let Ok(mut chain) = queue.reserve(staging, n) else { fail() };
-            for message in now {
+    rounds::<C, _>(
+        state,
+        count,
+        &mut (),
+        |_, context| context.number(),
+        |_, queue, staging, messages, _| {
+            for message in messages {
+                let Ok(mut chain) = queue.reserve(staging, 1) else { fail() };
                 if let Err(rejected) = chain.push(operation(message), C::make(message)) {
                     refused(rejected.error);
                 }
+                if chain.submit().is_err() {
+                    fail();
+                }
             }
-            if chain.submit().is_err() {
-                fail();
+        },
+    )
+}
+
+extern "C" fn chain<C: Make>(state: *mut c_void, count: u64) -> u64 {
+    rounds::<C, _>(
+        state,
+        count,
+        &mut (),
+        |_, context| context.number(),
+        |_, queue, staging, messages, n| {
+            let mut rest = messages;
+            while let Some((now, later)) =
+                rest.split_at_checked(n).filter(|(now, _)| !now.is_empty())
+            {
+                let Ok(mut chain) = queue.reserve(staging, n) else { fail() };
+                for message in now {
+                    if let Err(rejected) = chain.push(operation(message), C::make(message)) {
+                        refused(rejected.error);
+                    }
+                }
+                if chain.submit().is_err() {
+                    fail();
+                }
+                rest = later;
             }
-            rest = later;
-        }
-    })
+        },
+    )
 }
 
 extern "C" fn raw_single(state: *mut c_void, count: u64) -> u64 {
-    rounds::<u64>(
+    rounds::<u64, _>(
         state,
         count,
-        |number| *number,
-        |queue, staging, messages, _| {
+        &mut (),
+        |_, number| number,
+        |_, queue, staging, messages, _| {
             for message in messages {
                 let Ok(mut chain) = queue.reserve(staging, 1) else { fail() };
                 let sge = piece(message);
@@ -278,11 +296,12 @@ extern "C" fn raw_single(state: *mut c_void, count: u64) -> u64 {
 }
 
 extern "C" fn raw_chain(state: *mut c_void, count: u64) -> u64 {
-    rounds::<u64>(
+    rounds::<u64, _>(
         state,
         count,
-        |number| *number,
-        |queue, staging, messages, n| {
+        &mut (),
+        |_, number| number,
+        |_, queue, staging, messages, n| {
             let mut rest = messages;
             while let Some((now, later)) =
                 rest.split_at_checked(n).filter(|(now, _)| !now.is_empty())
@@ -333,56 +352,51 @@ extern "C" fn close_blocks(state: *mut c_void) {
     drop(unsafe { Box::from_raw(state.cast::<Blocks>()) });
 }
 
+/// The number of a block's context; the block goes back to its pool.
+#[inline(always)]
+fn give_back(pool: &mut Pool, (block, number): (Block, u64)) -> u64 {
+    pool.free(block);
+    number
+}
+
 extern "C" fn block_single(blocks: *mut c_void, count: u64) -> u64 {
     // SAFETY: made by `open_blocks`, and used by one thread.
     let Blocks { state, pool } = unsafe { &mut *blocks.cast::<Blocks>() };
     let state: *mut State<(Block, u64)> = &mut **state;
-    rounds(
-        state.cast(),
-        count,
-        |context: &(Block, u64)| context.1,
-        |queue, staging, messages, _| {
-            for message in messages {
-                let Some(block) = pool.allocate() else { fail() };
-                let Ok(mut chain) = queue.reserve(staging, 1) else { fail() };
-                if let Err(rejected) = chain.push(operation(message), (block, message.number)) {
-                    refused(rejected.error);
-                }
-                if chain.submit().is_err() {
-                    fail();
-                }
+    rounds(state.cast(), count, pool, give_back, |pool, queue, staging, messages, _| {
+        for message in messages {
+            let Some(block) = pool.allocate() else { fail() };
+            let Ok(mut chain) = queue.reserve(staging, 1) else { fail() };
+            if let Err(rejected) = chain.push(operation(message), (block, message.number)) {
+                refused(rejected.error);
             }
-        },
-    )
+            if chain.submit().is_err() {
+                fail();
+            }
+        }
+    })
 }
 
 extern "C" fn block_chain(blocks: *mut c_void, count: u64) -> u64 {
     // SAFETY: made by `open_blocks`, and used by one thread.
     let Blocks { state, pool } = unsafe { &mut *blocks.cast::<Blocks>() };
     let state: *mut State<(Block, u64)> = &mut **state;
-    rounds(
-        state.cast(),
-        count,
-        |context: &(Block, u64)| context.1,
-        |queue, staging, messages, n| {
-            let mut rest = messages;
-            while let Some((now, later)) =
-                rest.split_at_checked(n).filter(|(now, _)| !now.is_empty())
-            {
-                let Ok(mut chain) = queue.reserve(staging, n) else { fail() };
-                for message in now {
-                    let Some(block) = pool.allocate() else { fail() };
-                    if let Err(rejected) = chain.push(operation(message), (block, message.number)) {
-                        refused(rejected.error);
-                    }
+    rounds(state.cast(), count, pool, give_back, |pool, queue, staging, messages, n| {
+        let mut rest = messages;
+        while let Some((now, later)) = rest.split_at_checked(n).filter(|(now, _)| !now.is_empty()) {
+            let Ok(mut chain) = queue.reserve(staging, n) else { fail() };
+            for message in now {
+                let Some(block) = pool.allocate() else { fail() };
+                if let Err(rejected) = chain.push(operation(message), (block, message.number)) {
+                    refused(rejected.error);
                 }
-                if chain.submit().is_err() {
-                    fail();
-                }
-                rest = later;
             }
-        },
-    )
+            if chain.submit().is_err() {
+                fail();
+            }
+            rest = later;
+        }
+    })
 }
 
 /// Posts a chain, and counts only what polling, retiring and taking cost.
@@ -403,7 +417,7 @@ extern "C" fn poll(state: *mut c_void, count: u64) -> u64 {
             fail();
         }
         section();
-        sum = sum.wrapping_add(consume(&mut state.completions, queue, Token::number));
+        sum = sum.wrapping_add(consume(&mut state.completions, queue, |token| token.number()));
         section();
     }
     sum

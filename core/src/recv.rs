@@ -223,18 +223,9 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
         {
             return Err(self.no_room(n, CHAIN));
         }
-        let mut staging = staging.reborrow();
-        let entry = CHAIN.wrapping_sub(n);
-        Ok(RecvChain {
-            first: staging.request(entry),
-            next: staging.request(entry),
-            row: staging.row(entry),
-            end: staging.request(CHAIN),
-            start: next,
-            id: next,
-            queue: self,
-            staging: PhantomData,
-        })
+        let staging = staging.reborrow();
+        let entry = CHAIN.wrapping_sub(n).wrapping_mul(RecvLink::<CHAIN, SGES>::STEP);
+        Ok(RecvChain { first: entry, next: entry, start: next, id: next, queue: self, staging })
     }
 
     #[cold]
@@ -468,12 +459,10 @@ impl<P, C, const N: usize> fmt::Debug for RecvQueue<'_, P, C, N> {
 pub struct RecvChain<'q, 's, P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
 {
     queue: &'q mut RecvQueue<'s, P, C, N>,
-    staging: PhantomData<RecvLink<'q, CHAIN, SGES>>,
-    /// The first receive, the next one and its pieces, and where the arrays end.
-    first: *mut RecvWr,
-    next: *mut RecvWr,
-    row: *mut Sge,
-    end: *mut RecvWr,
+    staging: RecvLink<'q, CHAIN, SGES>,
+    /// The places of the first receive and of the next one.
+    first: usize,
+    next: usize,
     /// The id of the first receive, whose sequence is the queue's head, and that of the next one.
     start: NextId,
     id: NextId,
@@ -495,15 +484,21 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
     where
         C: RecvBuffers,
     {
-        if self.next == self.end {
+        if self.next == RecvLink::<CHAIN, SGES>::END {
             return Err(Rejected { context, error: PushError::ChainFull });
         }
         let slot = self.queue.slot(self.id.sequence());
         // SAFETY: `reserve` found this slot free, so nothing is overwritten that needs a drop.
         let context = unsafe { (*slot).context.write(context) };
         // SAFETY: the row has SGES entries and is borrowed by the chain.
-        let mut list =
-            unsafe { SliceList::new(self.row, SGES as u32, self.queue.hot.domain, Wanted::SINK) };
+        let mut list = unsafe {
+            SliceList::new(
+                self.staging.row_at(self.next),
+                SGES as u32,
+                self.queue.hot.domain,
+                Wanted::SINK,
+            )
+        };
         context.scatter(&mut list);
         let (count, most) = (list.count(), u32::from(self.queue.hot.max_sges));
         if list.is_faulty() || count > most || count > SGES as u32 {
@@ -527,7 +522,7 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
     pub unsafe fn push_raw(&mut self, sges: &[Sge], context: C) -> Result<(), Rejected<C>> {
         let count = sges.len();
         let most = u32::from(self.queue.hot.max_sges).min(SGES as u32);
-        let error = if self.next == self.end {
+        let error = if self.next == RecvLink::<CHAIN, SGES>::END {
             PushError::ChainFull
         } else if count > most as usize {
             PushError::TooManySges { given: u32::try_from(count).unwrap_or(u32::MAX), max: most }
@@ -537,7 +532,7 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
             unsafe { (*slot).context.write(context) };
             for (index, sge) in sges.iter().enumerate() {
                 // SAFETY: at most SGES pieces, as checked above; the row is borrowed by the chain.
-                unsafe { self.row.add(index).write(*sge) };
+                unsafe { self.staging.row_at(self.next).add(index).write(*sge) };
             }
             self.stage(count as u32);
             return Ok(());
@@ -548,16 +543,13 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
     /// Writes the whole request, so that no field of an earlier one is left.
     #[inline(always)]
     fn stage(&mut self, count: u32) {
-        let request = self.next;
+        let request = self.staging.request_at(self.next);
         // SAFETY: the entry is one of the chain's, which borrows the arrays.
         unsafe {
             (*request).wr_id = self.id.to_raw();
             (*request).num_sge = count as i32;
         }
-        // SAFETY: `next` was not the end, so one more is at most the end.
-        self.next = unsafe { request.add(1) };
-        // SAFETY: as above; there is a row for each entry.
-        self.row = unsafe { self.row.add(SGES) };
+        self.next = self.next.wrapping_add(RecvLink::<CHAIN, SGES>::STEP);
         self.id = self.id.step();
     }
 
@@ -586,18 +578,18 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
     /// [`SubmitError`] when the device does not take the whole chain.
     #[inline(always)]
     pub fn submit(mut self) -> Result<u32, SubmitError<Self>> {
-        let (first, len) = (self.first, self.len_u32());
-        if self.next == first {
+        if self.is_empty() {
             return Ok(0);
         }
+        let (first, len) = (self.staging.request_at(self.first), self.len_u32());
         // SAFETY: the chain is not empty.
-        let last = unsafe { self.next.sub(1) };
+        let last = unsafe { self.staging.request_at(self.next).sub(1) };
         if self.id.has_carried_since(self.start) {
             self.id = renumber(first, self.start, len);
         }
         // From here on everything is in flight, so that a port that panics loses nothing.
         let mut this = ManuallyDrop::new(self);
-        let (next, whole) = (this.id, this.next == this.end);
+        let (next, whole) = (this.id, this.next == RecvLink::<CHAIN, SGES>::END);
         let hot = &mut this.queue.hot;
         hot.next = next;
         let mut bad = ptr::null_mut();
@@ -616,9 +608,8 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         let mut rest = ManuallyDrop::into_inner(this);
         // What can be read and reckoned again need not be kept during the call.
         rest.id = rest.queue.hot.next;
-        // SAFETY: both point into the same array.
-        let len = unsafe { rest.next.offset_from(first) } as u32;
-        rest.start = rest.id.with_sequence(rest.id.sequence().wrapping_sub(len));
+        let len = rest.next.wrapping_sub(rest.first) / RecvLink::<CHAIN, SGES>::STEP;
+        rest.start = rest.id.with_sequence(rest.id.sequence().wrapping_sub(len as u32));
         Err(rest.not_taken(code, bad))
     }
 
@@ -626,7 +617,8 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
     #[cold]
     #[inline(never)]
     fn not_taken(mut self, code: i32, bad: *mut RecvWr) -> SubmitError<Self> {
-        let (first, start, len) = (self.first, self.start.sequence(), self.len_u32());
+        let (start, len) = (self.start.sequence(), self.len_u32());
+        let first = self.staging.request_at(self.first);
         // SAFETY: `at` is below the length of the chain.
         let entry = |at: u32| unsafe { first.add(at as usize) };
         let accepted = (0..len).find(|at| ptr::eq(entry(*at), bad));
@@ -639,7 +631,7 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         let head = start.wrapping_add(accepted);
         self.start = self.start.with_sequence(head);
         self.queue.hot.next = self.start;
-        self.first = entry(accepted);
+        self.first += accepted as usize * RecvLink::<CHAIN, SGES>::STEP;
         SubmitError::Partial { accepted, code, rest: self }
     }
 

@@ -315,20 +315,18 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
         {
             return Err(self.no_room(n, CHAIN));
         }
-        let mut staging = staging.reborrow();
-        let entry = CHAIN.wrapping_sub(n);
+        let staging = staging.reborrow();
+        let entry = CHAIN.wrapping_sub(n).wrapping_mul(SendLink::<CHAIN, SGES>::STEP);
         Ok(SendChain {
-            first: staging.request(entry),
-            next: staging.request(entry),
-            row: staging.row(entry),
-            end: staging.request(CHAIN),
+            first: entry,
+            next: entry,
             start: next,
             id: next,
             loud: self.hot.loud,
             behind_read: 0,
             reads: 0,
             queue: self,
-            staging: PhantomData,
+            staging,
         })
     }
 
@@ -610,12 +608,10 @@ impl<P, C, const N: usize> fmt::Debug for SendQueue<'_, P, C, N> {
 pub struct SendChain<'q, 's, P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
 {
     queue: &'q mut SendQueue<'s, P, C, N>,
-    staging: PhantomData<SendLink<'q, CHAIN, SGES>>,
-    /// The first request, the next one and its pieces, and where the arrays end.
-    first: *mut SendWr,
-    next: *mut SendWr,
-    row: *mut Sge,
-    end: *mut SendWr,
+    staging: SendLink<'q, CHAIN, SGES>,
+    /// The places of the first request and of the next one.
+    first: usize,
+    next: usize,
     /// The id of the first request, whose sequence is the queue's head, and that of the next one.
     start: NextId,
     id: NextId,
@@ -640,7 +636,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         operation: O,
         context: C,
     ) -> Result<(), Rejected<C>> {
-        if self.next == self.end {
+        if self.next == SendLink::<CHAIN, SGES>::END {
             return Err(Rejected { context, error: PushError::ChainFull });
         }
         let slot = self.queue.slot(self.id.sequence());
@@ -648,7 +644,12 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         let context = unsafe { (*slot).context.write(context) };
         // SAFETY: the row has SGES entries and is borrowed by the chain.
         let mut list = unsafe {
-            SliceList::new(self.row, SGES as u32, self.queue.hot.domain, op::wanted::<O>())
+            SliceList::new(
+                self.staging.row_at(self.next),
+                SGES as u32,
+                self.queue.hot.domain,
+                op::wanted::<O>(),
+            )
         };
         O::names(context, &mut list);
         if list.is_faulty() {
@@ -685,7 +686,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
     where
         C: AsRef<[u8]>,
     {
-        if self.next == self.end {
+        if self.next == SendLink::<CHAIN, SGES>::END {
             return Err(Rejected { context, error: PushError::ChainFull });
         }
         let slot = self.queue.slot(self.id.sequence());
@@ -711,7 +712,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
             let sge = Sge::new(start.cast_mut(), given as u32, crate::LKey::from_raw(0));
             // SAFETY: the row has an entry, as checked above, and is borrowed by the chain. The bytes
             // stay where they are until `submit`: the context rests in its slot.
-            unsafe { self.row.write(sge) };
+            unsafe { self.staging.row_at(self.next).write(sge) };
         }
         self.stage(operation, slot, count, given as u32, send_flags::INLINE);
         Ok(())
@@ -740,7 +741,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         for sge in sges {
             total = total.wrapping_add(u64::from(sge.length));
         }
-        if self.next == self.end {
+        if self.next == SendLink::<CHAIN, SGES>::END {
             return Err(Rejected { context, error: PushError::ChainFull });
         }
         // A queue without pieces has a longest message of 0, and refuses those without a length as well.
@@ -757,7 +758,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         unsafe { (*slot).context.write(context) };
         for (index, sge) in sges.iter().enumerate() {
             // SAFETY: at most SGES pieces, as checked above; the row is borrowed by the chain.
-            unsafe { self.row.add(index).write(*sge) };
+            unsafe { self.staging.row_at(self.next).add(index).write(*sge) };
         }
         self.stage(operation, slot, count as u32, total as u32, 0);
         Ok(())
@@ -800,17 +801,14 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         let meta = Meta::new(O::OPERATION, O::READS, if O::READS { len } else { 0 });
         // SAFETY: the slot was found free by `reserve`.
         unsafe { (*slot).meta = meta };
-        let request = self.next;
+        let request = self.staging.request_at(self.next);
         // SAFETY: the entry is one of the chain's, which borrows the arrays.
         unsafe {
             staging::write_head(request, self.id.to_raw(), count, head.opcode, flags, head.imm_data)
         };
         // SAFETY: as above.
         operation.write_target(unsafe { &mut (*request).target });
-        // SAFETY: `next` was not the end, so one more is at most the end.
-        self.next = unsafe { request.add(1) };
-        // SAFETY: as above; there is a row for each entry.
-        self.row = unsafe { self.row.add(SGES) };
+        self.next = self.next.wrapping_add(SendLink::<CHAIN, SGES>::STEP);
         self.id = self.id.step();
         if flags & send_flags::SIGNALED != 0 {
             self.loud = self.id.sequence();
@@ -849,12 +847,12 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
     /// [`SubmitError`] when the device does not take the whole chain.
     #[inline(always)]
     pub fn submit(mut self) -> Result<u32, SubmitError<Self>> {
-        let (first, len) = (self.first, self.len_u32());
-        if self.next == first {
+        if self.is_empty() {
             return Ok(0);
         }
+        let (first, len) = (self.staging.request_at(self.first), self.len_u32());
         // SAFETY: the chain is not empty.
-        let last = unsafe { self.next.sub(1) };
+        let last = unsafe { self.staging.request_at(self.next).sub(1) };
         if self.reads != 0 {
             let behind = self.id.sequence().wrapping_sub(self.behind_read);
             // SAFETY: the last READ is one of the chain.
@@ -879,7 +877,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         // run then seems longer than it is.
         let mut this = ManuallyDrop::new(self);
         let (next, loud, reads) = (this.id, this.loud, this.reads);
-        let whole = this.next == this.end;
+        let whole = this.next == SendLink::<CHAIN, SGES>::END;
         let hot = &mut this.queue.hot;
         hot.next = next;
         hot.reads = hot.reads.wrapping_add(reads as u8);
@@ -900,9 +898,8 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         let mut rest = ManuallyDrop::into_inner(this);
         // What can be read and reckoned again need not be kept during the call.
         rest.id = rest.queue.hot.next;
-        // SAFETY: both point into the same array.
-        let len = unsafe { rest.next.offset_from(first) } as u32;
-        rest.start = rest.id.with_sequence(rest.id.sequence().wrapping_sub(len));
+        let len = rest.next.wrapping_sub(rest.first) / SendLink::<CHAIN, SGES>::STEP;
+        rest.start = rest.id.with_sequence(rest.id.sequence().wrapping_sub(len as u32));
         Err(rest.not_taken(code, bad))
     }
 
@@ -915,7 +912,8 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
     #[cold]
     #[inline(never)]
     fn not_taken(mut self, code: i32, bad: *mut SendWr) -> SubmitError<Self> {
-        let (first, start, len) = (self.first, self.start.sequence(), self.len_u32());
+        let (start, len) = (self.start.sequence(), self.len_u32());
+        let first = self.staging.request_at(self.first);
         // SAFETY: `at` is below the length of the chain.
         let entry = |at: u32| unsafe { first.add(at as usize) };
         let accepted = (0..len).find(|at| ptr::eq(entry(*at), bad));
@@ -930,7 +928,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         let head = start.wrapping_add(accepted);
         self.start = self.start.with_sequence(head);
         self.queue.hot.next = self.start;
-        self.first = entry(accepted);
+        self.first += accepted as usize * SendLink::<CHAIN, SGES>::STEP;
         self.loud = self.queue.hot.loud;
         self.queue.hot.reads = reads;
         self.reads = 0;

@@ -44,13 +44,14 @@ macro_rules! staging {
             /// Links the requests to each other and to their rows. Once, at start-up.
             pub fn link(&mut self) -> $Link<'_, CHAIN, SGES> {
                 let arrays = NonNull::from(self);
-                let mut link = $Link { arrays, lifetime: PhantomData };
+                let link = $Link { arrays, lifetime: PhantomData };
                 let mut next = core::ptr::null_mut();
                 for index in (0..CHAIN).rev() {
-                    let request = link.request(index);
+                    let place = index * $Link::<CHAIN, SGES>::STEP;
+                    let request = link.request_at(place);
                     // SAFETY: `index` is below CHAIN, and `arrays` is borrowed exclusively.
                     unsafe {
-                        (*request).sg_list = link.row(index);
+                        (*request).sg_list = link.row_at(place);
                         (*request).next = next;
                     }
                     next = request;
@@ -94,19 +95,27 @@ macro_rules! staging {
                 $Link { arrays: self.arrays, lifetime: PhantomData }
             }
 
-            /// Request `index`, which the caller keeps at most `CHAIN`; there is none there.
+            /// Chains count entries in places: bytes of a row of one piece. So a request and its row are
+            /// both one addressing mode away, and a chain keeps one number for both. Where pointers are
+            /// short, a request may not be a multiple of that.
+            pub(crate) const STEP: usize =
+                if size_of::<$Wr>().is_multiple_of(size_of::<Sge>()) { size_of::<Sge>() } else { 4 };
+            /// The place behind the last entry.
+            pub(crate) const END: usize = CHAIN * Self::STEP;
+
+            /// The request at a place, which the caller keeps at most `END`; there is none there.
             #[inline(always)]
-            pub(crate) const fn request(&mut self, index: usize) -> *mut $Wr {
-                // SAFETY: the field lies inside the arrays; the index stays inside the field.
-                unsafe { (&raw mut (*self.arrays.as_ptr()).requests).cast::<$Wr>().add(index) }
+            pub(crate) const fn request_at(&self, place: usize) -> *mut $Wr {
+                let offset = place.wrapping_mul(size_of::<$Wr>() / Self::STEP);
+                // SAFETY: the field lies inside the arrays; the place stays inside the field.
+                unsafe { (&raw mut (*self.arrays.as_ptr()).requests).byte_add(offset).cast() }
             }
 
-            /// The pieces of request `index`, which the caller keeps below `CHAIN`.
+            /// The pieces of the request at a place, which the caller keeps below `END`.
             #[inline(always)]
-            pub(crate) const fn row(&mut self, index: usize) -> *mut Sge {
-                // SAFETY: as for `request`.
-                unsafe { (&raw mut (*self.arrays.as_ptr()).rows).cast::<[Sge; SGES]>().add(index) }
-                    .cast()
+            pub(crate) const fn row_at(&self, place: usize) -> *mut Sge {
+                // SAFETY: as for `request_at`.
+                unsafe { (&raw mut (*self.arrays.as_ptr()).rows).byte_add(place.wrapping_mul(SGES * size_of::<Sge>() / Self::STEP)).cast() }
             }
         }
     };
