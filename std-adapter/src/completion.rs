@@ -7,6 +7,7 @@
 //! Polling is the business of one [`PollPort`], which belongs to one thread. Arming and waiting may
 //! be done by any thread. The order that loses no wake-up is: poll until empty,
 //! [`arm`](CompletionQueue::arm), poll once more, and only then [`wait`](CompletionChannel::wait).
+//! [`CompletionChannel::wait_any`] does all of it, for one queue or for several.
 //!
 //! Events are acknowledged in the call that takes them, so destroying a queue never waits on a
 //! user.
@@ -16,9 +17,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use nanoverbs_core::{Armed, Completions};
+
+use crate::event::{Fate, ObjectId};
 use crate::port::PollPort;
 use crate::sys::{self, CallError, CompletionChannelPtr, CqPtr};
-use crate::{Deadline, Device, WrongProcess};
+use crate::{Deadline, Device};
+
+mod error;
+pub use error::{ArmRefused, CompletionQueueError, PollPortTaken, WaitAnyError};
 
 /// A completion queue.
 #[doc(alias = "ibv_cq")]
@@ -27,8 +34,11 @@ pub struct CompletionQueue {
     depth: u32,
     granted: u32,
     reserved: AtomicU32,
+    /// Those of them that are for sends.
+    sends: AtomicU32,
     port_taken: AtomicBool,
     channel: Option<Arc<CompletionChannel>>,
+    fate: Arc<Fate>,
     device: Arc<Device>,
 }
 
@@ -80,8 +90,10 @@ impl CompletionQueue {
             depth: depth.min(granted),
             granted,
             reserved: AtomicU32::new(0),
+            sends: AtomicU32::new(0),
             port_taken: AtomicBool::new(false),
             channel: channel.cloned(),
+            fate: device.tenants().add_queue(cq),
             device: Arc::clone(device),
         }))
     }
@@ -100,6 +112,17 @@ impl CompletionQueue {
     pub fn free(&self) -> u32 {
         // Relaxed: a number to look at; `reserve` decides.
         self.depth.saturating_sub(self.reserved.load(Ordering::Relaxed))
+    }
+
+    /// Its identity, as [`DeviceEvent`](crate::event::DeviceEvent) has it.
+    pub fn id(&self) -> ObjectId {
+        ObjectId::new(self.cq.address())
+    }
+
+    /// Whether an event of its device has ended it, as far as events were read: it has overflowed, or
+    /// the device is broken. Its queue pairs are in the error state then, and completions are missing.
+    pub fn has_failed(&self) -> bool {
+        self.fate.has_failed()
     }
 
     /// Its device.
@@ -143,14 +166,33 @@ impl CompletionQueue {
     ///
     /// # Errors
     ///
-    /// [`CallError`] with `EINVAL` when the queue has no channel, and what the device says.
+    /// [`ArmRefused`] when nobody would be woken, or the device says no.
     #[doc(alias = "ibv_req_notify_cq")]
-    pub fn arm(&self, which: Arm) -> Result<(), CallError> {
+    pub fn arm(&self, which: Arm) -> Result<(), ArmRefused> {
         if self.channel.is_none() {
-            return Err(CallError::new("ibv_req_notify_cq", libc::EINVAL));
+            return Err(ArmRefused::NoChannel);
+        }
+        // Relaxed: a number to look at.
+        if which == Arm::Solicited && self.sends.load(Ordering::Relaxed) > 0 {
+            return Err(ArmRefused::SolicitedWithSends);
         }
         // SAFETY: the queue lives.
         unsafe { sys::ops::req_notify_cq(self.cq, which == Arm::Solicited) }
+            .map_err(ArmRefused::Call)
+    }
+
+    /// The same for sends, which a solicited arming would sleep through.
+    pub(crate) fn reserve_sends(&self, slots: u32) -> Result<(), u32> {
+        self.reserve(slots)?;
+        // Relaxed: as in `reserve`.
+        self.sends.fetch_add(slots, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(crate) fn release_sends(&self, slots: u32) {
+        self.release(slots);
+        // Relaxed: as in `reserve`.
+        self.sends.fetch_sub(slots, Ordering::Relaxed);
     }
 
     /// Sets `slots` places aside for a queue pair.
@@ -186,6 +228,7 @@ impl fmt::Debug for CompletionQueue {
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
+        self.device.tenants().remove_queue(self.cq);
         // SAFETY: queue pairs and the port hold the queue, so none is left; every event was
         // acknowledged when it was taken.
         let _ = unsafe { sys::verbs::destroy_cq(self.cq) };
@@ -251,6 +294,66 @@ impl CompletionChannel {
     }
 }
 
+impl CompletionChannel {
+    /// Sleeps until one of `queues` has a completion, and takes the events; `false` when the deadline
+    /// passed first. Poll them all then, whichever it was: an event does not say.
+    ///
+    /// Each queue is armed, and looked at once more after that, before this sleeps: what comes in
+    /// between is not slept over, however many queues there are.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use nanoverbs::{CompletionChannel, CompletionQueue, Device};
+    /// use nanoverbs_core::Completions;
+    ///
+    /// # let device = Device::open("rxe0")?;
+    /// let channel = CompletionChannel::new(&device)?;
+    /// let queue = || CompletionQueue::new(&device, 64, Some(&channel));
+    /// let (sends, receives) = (queue()?, queue()?);
+    /// let mut sent: Completions<_, 16> = Completions::new(sends.poll_port()?, 64);
+    /// let mut received: Completions<_, 16> = Completions::new(receives.poll_port()?, 64);
+    /// while channel.wait_any(&mut [&mut sent, &mut received], Duration::from_secs(1))? {
+    ///     for completion in sent.poll()? { /* retire it */ }
+    ///     for completion in received.poll()? { /* retire it */ }
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`WaitAnyError`]: a queue of another channel, one that cannot be armed or polled.
+    #[doc(alias = "ibv_req_notify_cq")]
+    #[doc(alias = "ibv_get_cq_event")]
+    pub fn wait_any<const BATCH: usize>(
+        &self,
+        queues: &mut [&mut Completions<PollPort, BATCH>],
+        deadline: impl Into<Deadline>,
+    ) -> Result<bool, WaitAnyError> {
+        let deadline = deadline.into();
+        for queue in queues.iter() {
+            let channel = queue.port().queue().channel();
+            if channel.is_none_or(|channel| !std::ptr::eq(&raw const **channel, self)) {
+                return Err(WaitAnyError::OtherChannel);
+            }
+        }
+        // Older events first: arming comes after, so that what is taken here is not missed.
+        self.drain().map_err(WaitAnyError::Call)?;
+        loop {
+            let mut ready = false;
+            for queue in queues.iter_mut() {
+                ready |= queue.arm(false).map_err(WaitAnyError::Arm)? == Armed::Ready;
+            }
+            if ready {
+                return Ok(true);
+            }
+            if !self.wait(deadline).map_err(WaitAnyError::Call)? {
+                return Ok(false);
+            }
+            // The event may be an old one, of a completion that was polled already; arming tells.
+        }
+    }
+}
+
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the channel outlives the borrow of `self`.
@@ -270,54 +373,3 @@ impl Drop for CompletionChannel {
         let _ = unsafe { sys::verbs::destroy_comp_channel(self.raw) };
     }
 }
-
-/// A completion queue cannot be made.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum CompletionQueueError {
-    /// There is no queue of that depth.
-    Depth {
-        /// The depth that was asked for.
-        given: u32,
-        /// The device's largest.
-        max: u32,
-    },
-    /// The channel belongs to another device.
-    WrongDevice,
-    /// The device belongs to the parent of this process.
-    WrongProcess(WrongProcess),
-    /// The device says no.
-    Call(CallError),
-}
-
-impl fmt::Display for CompletionQueueError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Depth { given, max } => {
-                write!(f, "a completion queue of {given} cannot be had; this device has 1 to {max}")
-            }
-            Self::WrongDevice => f.write_str("the completion channel belongs to another device"),
-            Self::WrongProcess(error) => error.fmt(f),
-            Self::Call(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for CompletionQueueError {}
-
-/// The completion queue's one port is in use, or its device cannot poll.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct PollPortTaken {
-    unsupported: Option<CallError>,
-}
-
-impl fmt::Display for PollPortTaken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.unsupported {
-            None => f.write_str("the completion queue has a poller already; drop it first"),
-            Some(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for PollPortTaken {}

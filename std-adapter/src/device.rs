@@ -10,14 +10,19 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::cm::{CmId, EventChannel, EventKind};
+use crate::event::{DeviceEvent, Tenants};
 use crate::sys::{self, CallError, ContextPtr};
 use crate::{DomainError, ProtectionDomain};
 
 /// An RDMA device.
+///
+/// Its descriptor is readable when [`poll_event`](Self::poll_event) may have something.
+#[doc(alias = "ibv_context")]
 pub struct Device {
     context: ContextPtr,
     name: String,
@@ -25,6 +30,7 @@ pub struct Device {
     pid: u32,
     default_domain: Mutex<Weak<ProtectionDomain>>,
     removed: AtomicBool,
+    tenants: Tenants,
     anchor: Anchor,
 }
 
@@ -99,7 +105,7 @@ impl Device {
             Err(error) => return Err(OpenError::Call(error)),
         };
         // SAFETY: the context was just opened.
-        let limits = unsafe { sys::verbs::limits(context) }.map_err(|error| {
+        let limits = unsafe { quiet_limits(context) }.map_err(|error| {
             // SAFETY: the context was just opened and nothing uses it.
             let _ = unsafe { sys::verbs::close_device(context) };
             OpenError::Call(error)
@@ -121,7 +127,7 @@ impl Device {
             return Ok(Some(device));
         }
         // SAFETY: `id` is bound to the context, which therefore lives.
-        let limits = unsafe { sys::verbs::limits(context) }?;
+        let limits = unsafe { quiet_limits(context) }?;
         let anchor = Anchor::Bound(anchor_beside(id));
         let device = Self::new(context, limits, anchor);
         known.push(Arc::downgrade(&device));
@@ -137,6 +143,7 @@ impl Device {
             pid: std::process::id(),
             default_domain: Mutex::new(Weak::new()),
             removed: AtomicBool::new(false),
+            tenants: Tenants::default(),
             anchor,
         })
     }
@@ -171,15 +178,65 @@ impl Device {
     /// waits until every handle of it is gone.
     pub fn is_removed(&self) -> bool {
         if let Anchor::Bound(id) = &self.anchor {
-            while let Ok(Some(event)) = id.channel().next_event() {
+            while let Ok(Some(event)) = id.next_event() {
                 if event.kind == EventKind::DeviceRemoved {
                     // Relaxed: it says nothing about other memory.
                     self.removed.store(true, Ordering::Relaxed);
+                    self.tenants.remove_device();
                 }
             }
         }
         // Relaxed: as above.
         self.removed.load(Ordering::Relaxed)
+    }
+
+    /// What has happened to the device since the last call; `None` when nothing has. Never blocks.
+    ///
+    /// What the event ends is closed when this returns: see [`event`](crate::event).
+    ///
+    /// ```no_run
+    /// # fn go(device: &nanoverbs::Device) -> Result<(), nanoverbs::CallError> {
+    /// while let Some(event) = device.poll_event()? {
+    ///     println!("{}: {:?} of {:?}", device.name(), event.kind, event.subject);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    #[doc(alias = "ibv_get_async_event")]
+    #[doc(alias = "ibv_ack_async_event")]
+    pub fn poll_event(&self) -> Result<Option<DeviceEvent>, CallError> {
+        if let Some(event) = self.tenants.take() {
+            return Ok(Some(event));
+        }
+        self.look()?;
+        Ok(self.tenants.take())
+    }
+
+    /// Reads the events that there are and closes what they concern; keeps them for `poll_event`.
+    pub(crate) fn look(&self) -> Result<(), CallError> {
+        if self.check_process().is_err() || self.is_removed() {
+            return Ok(());
+        }
+        // SAFETY: the device owns its context, or an identifier that is bound to it; who made the
+        // device made the descriptor nonblocking.
+        match unsafe { self.tenants.read(self.context) } {
+            // It was pulled before the connection manager could say so.
+            Err(error) if matches!(error.errno(), libc::EIO | libc::ENODEV) => {
+                // Relaxed: as in `is_removed`.
+                self.removed.store(true, Ordering::Relaxed);
+                self.tenants.remove_device();
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    pub(crate) const fn tenants(&self) -> &Tenants {
+        &self.tenants
     }
 
     pub(crate) const fn context(&self) -> ContextPtr {
@@ -193,6 +250,13 @@ impl Device {
             pid if pid == self.pid => Ok(()),
             _ => Err(WrongProcess),
         }
+    }
+}
+
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the context lives as long as `self`.
+        unsafe { sys::async_event::async_fd(self.context) }
     }
 }
 
@@ -290,6 +354,18 @@ impl fmt::Display for WrongProcess {
 }
 
 impl std::error::Error for WrongProcess {}
+
+/// The limits of a device whose events shall not block from here on.
+///
+/// # Safety
+///
+/// The context is alive.
+unsafe fn quiet_limits(context: ContextPtr) -> Result<sys::verbs::RawLimits, CallError> {
+    // SAFETY: the caller's promise.
+    unsafe { sys::async_event::make_nonblocking(context) }?;
+    // SAFETY: as above.
+    unsafe { sys::verbs::limits(context) }
+}
 
 /// The devices that came with connections and are in use.
 fn registry() -> MutexGuard<'static, Vec<Weak<Device>>> {

@@ -35,17 +35,28 @@ mod device;
 pub use device::{Device, Limits, OpenError, WrongProcess, devices};
 
 #[cfg(feature = "verbs")]
+#[expect(unsafe_code, reason = "moves what an event ended to the error state")]
+pub mod event;
+
+#[cfg(feature = "verbs")]
 #[expect(unsafe_code, reason = "owns a protection domain's handle")]
 mod domain;
 #[cfg(feature = "verbs")]
 pub use domain::{DomainError, ProtectionDomain};
 
 #[cfg(feature = "verbs")]
+#[expect(unsafe_code, reason = "owns an address handle")]
+mod address_handle;
+#[cfg(feature = "verbs")]
+pub use address_handle::AddressHandle;
+
+#[cfg(feature = "verbs")]
 #[expect(unsafe_code, reason = "owns the handles of completion queues and their channels")]
 mod completion;
 #[cfg(feature = "verbs")]
 pub use completion::{
-    Arm, CompletionChannel, CompletionQueue, CompletionQueueError, PollPortTaken,
+    Arm, ArmRefused, CompletionChannel, CompletionQueue, CompletionQueueError, PollPortTaken,
+    WaitAnyError,
 };
 
 #[cfg(feature = "verbs")]

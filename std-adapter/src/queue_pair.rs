@@ -16,8 +16,9 @@ use std::sync::Arc;
 use nanoverbs_core::QpNum;
 
 use crate::cm::{CmId, ReadDepths, RnrTimer};
+use crate::event::Fate;
 use crate::port::{RecvPort, SendPort};
-use crate::sys::cm::QpSizes;
+use crate::sys::cm::{QpSizes, RawPeer, Space};
 use crate::sys::{self, CallError, QpPtr};
 use crate::{CompletionQueue, ProtectionDomain, WrongProcess};
 
@@ -67,6 +68,7 @@ pub struct QueuePair {
     recv_queue: Arc<CompletionQueue>,
     domain: Arc<ProtectionDomain>,
     id: Arc<CmId>,
+    fate: Arc<Fate>,
 }
 
 /// The state of a queue pair, `ibv_qp_state`.
@@ -118,6 +120,7 @@ impl QueuePair {
         send_queue: &Arc<CompletionQueue>,
         recv_queue: &Arc<CompletionQueue>,
         options: QueuePairOptions,
+        space: Space,
     ) -> Result<Arc<Self>, QueuePairError> {
         let device = domain.device();
         device.check_process().map_err(QueuePairError::WrongProcess)?;
@@ -137,16 +140,19 @@ impl QueuePair {
         if sges > limits.sges {
             return Err(QueuePairError::TooManySges { given: sges, max: limits.sges });
         }
-        reserve(send_queue, asked.send_depth)?;
+        send_queue.reserve_sends(asked.send_depth).map_err(|have| {
+            QueuePairError::CompletionQueueTooSmall { need: asked.send_depth, have }
+        })?;
         if let Err(error) = reserve(recv_queue, asked.recv_depth) {
-            send_queue.release(asked.send_depth);
+            send_queue.release_sends(asked.send_depth);
             return Err(error);
         }
         let (qp, granted) = loop {
             // SAFETY: all are alive and of one device, which was checked, and the queue pair will
             // hold them.
             let made = unsafe {
-                sys::cm::create_qp(id.raw(), domain.pd(), send_queue.cq(), recv_queue.cq(), asked)
+                let queues = (send_queue.cq(), recv_queue.cq());
+                sys::cm::create_qp(id.raw(), domain.pd(), queues, asked, space)
             };
             match made {
                 Ok(made) => break made,
@@ -156,12 +162,16 @@ impl QueuePair {
                     asked.inline /= 2;
                 }
                 Err(error) => {
-                    send_queue.release(asked.send_depth);
+                    send_queue.release_sends(asked.send_depth);
                     recv_queue.release(asked.recv_depth);
                     return Err(QueuePairError::Call(error));
                 }
             }
         };
+        // SAFETY: the queue pair was just made.
+        let number = unsafe { sys::verbs::qp_number(qp) };
+        let queues = [send_queue.cq(), recv_queue.cq()];
+        let fate = device.tenants().add_queue_pair(qp, id.raw(), number, queues);
         Ok(Arc::new(Self {
             qp,
             asked: options.asked,
@@ -170,6 +180,7 @@ impl QueuePair {
             recv_queue: Arc::clone(recv_queue),
             domain: Arc::clone(domain),
             id: Arc::clone(id),
+            fate,
         }))
     }
 
@@ -253,6 +264,12 @@ impl QueuePair {
         })
     }
 
+    /// Whether an event of its device has ended it, as far as events were read; see
+    /// [`Device::poll_event`](crate::Device::poll_event). It is in the error state then.
+    pub fn has_failed(&self) -> bool {
+        self.fate.has_failed()
+    }
+
     /// Moves it to the error state: all that is in it is flushed, and comes out of the completion
     /// queues. May be repeated.
     ///
@@ -273,6 +290,18 @@ impl QueuePair {
     pub fn set_rnr_timer(&self, timer: RnrTimer) -> Result<(), CallError> {
         // SAFETY: the queue pair lives as long as `self`.
         unsafe { sys::verbs::set_min_rnr_timer(self.qp, timer.code()) }
+    }
+
+    /// Takes part in a multicast group. Who attaches it detaches it.
+    pub(crate) fn attach(&self, group: &RawPeer) -> Result<(), CallError> {
+        // SAFETY: the queue pair lives as long as `self`.
+        unsafe { sys::datagram::attach_mcast(self.qp, group) }
+    }
+
+    pub(crate) fn detach(&self, group: &RawPeer) {
+        // A device that is gone has forgotten it.
+        // SAFETY: the queue pair lives as long as `self`.
+        let _ = unsafe { sys::datagram::detach_mcast(self.qp, group) };
     }
 
     /// The way to its send queue.
@@ -340,10 +369,11 @@ impl fmt::Debug for QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
+        self.domain.device().tenants().remove_queue_pair(self.qp);
         // SAFETY: this was the last handle, and ports are not used after that (`send_port`,
         // `recv_port`); the identifier sees to it that no event of it is being fetched.
         self.id.quietly(|id| unsafe { sys::cm::destroy_qp(id) });
-        self.send_queue.release(self.asked.send_depth);
+        self.send_queue.release_sends(self.asked.send_depth);
         self.recv_queue.release(self.asked.recv_depth);
     }
 }

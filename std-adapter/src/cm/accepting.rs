@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use super::{
     ConnectParams, Connection, EventKind, OutOfRange, PrivateData, PrivateDataTooLong, ReadDepths,
-    RejectError, Request, RnrTimer, Step,
+    RejectError, Request, RnrTimer, Step, Token,
 };
-use crate::sys::cm::RawParams;
-use crate::sys::{self, CallError};
+use crate::sys::CallError;
+use crate::sys::cm::{IdOption, RawParams};
 use crate::{Deadline, QueuePair};
 
 /// A request with a queue pair: post receives, then [`accept`](Self::accept). Dropped, it is refused
@@ -29,6 +29,11 @@ impl Incoming {
     /// The queue pair, for its receive port. Keep a handle beside the queues that post to it.
     pub const fn queue_pair(&self) -> &Arc<QueuePair> {
         &self.queue_pair
+    }
+
+    /// Its name on a shared channel.
+    pub fn token(&self) -> Token {
+        self.request.token()
     }
 
     /// The request.
@@ -68,7 +73,7 @@ impl Incoming {
         let own = params.reads_on(request.device().limits()).map_err(AcceptError::ReadDepth)?;
         let reads = own.min(request.offered_reads());
         if let Some(timeout) = params.ack_timeout {
-            request.id.set_ack_timeout(timeout.to_code()).map_err(AcceptError::Call)?;
+            request.id.set(IdOption::AckTimeout(timeout.to_code())).map_err(AcceptError::Call)?;
         }
         let raw = RawParams {
             private_data,
@@ -76,6 +81,7 @@ impl Incoming {
             initiator_depth: reads.reads_out,
             retry_count: params.retry.code(),
             rnr_retry_count: params.rnr_retry.code(),
+            qp_num: 0,
         };
         // SAFETY: the identifier came with a request, and `queue_pair` was made on it.
         unsafe { request.id.accept(raw) }.map_err(AcceptError::Call)?;
@@ -106,6 +112,11 @@ pub struct Accepting {
 }
 
 impl Accepting {
+    /// Its name on a shared channel.
+    pub fn token(&self) -> Token {
+        self.request.token()
+    }
+
     /// The queue pair.
     pub const fn queue_pair(&self) -> &Arc<QueuePair> {
         &self.queue_pair
@@ -118,7 +129,7 @@ impl Accepting {
     /// As for [`Incoming::accept`].
     pub fn poll(self) -> Result<Step<Connection, Self>, AcceptError> {
         let peer = self.request.peer_addr();
-        while let Some(event) = self.request.id.channel().next_event().map_err(AcceptError::Call)? {
+        while let Some(event) = self.request.id.next_event().map_err(AcceptError::Call)? {
             match event.kind {
                 EventKind::Established => {
                     let data = *self.request.private_data();
@@ -156,9 +167,7 @@ impl Accepting {
                 Step::Done(connection) => return Ok(connection),
                 Step::Pending(this) => this,
             };
-            let [readable] =
-                sys::wait_readable([self.as_fd()], deadline).map_err(AcceptError::Call)?;
-            if !readable {
+            if !self.request.id.wait(deadline).map_err(AcceptError::Call)? {
                 return Err(AcceptError::TimedOut { peer: self.request.peer_addr() });
             }
         }

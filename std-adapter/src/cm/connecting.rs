@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use super::channel::Event;
 use super::{
-    ConnectParams, Connection, Event, EventKind, OutOfRange, PrivateData, PrivateDataTooLong,
-    ReadDepths, RnrTimer, Route, Step,
+    ConnectParams, Connection, EventKind, OutOfRange, PrivateData, PrivateDataTooLong, ReadDepths,
+    RnrTimer, Route, Step, Token,
 };
-use crate::sys::cm::RawParams;
-use crate::sys::{self, CallError};
+use crate::sys::CallError;
+use crate::sys::cm::{IdOption, RawParams};
 use crate::{Deadline, QueuePair};
 
 /// A way to a peer with a queue pair: post receives, then [`connect`](Self::connect).
@@ -28,6 +29,11 @@ impl Outgoing {
     /// The queue pair, for its receive port. Keep a handle beside the queues that post to it.
     pub const fn queue_pair(&self) -> &Arc<QueuePair> {
         &self.queue_pair
+    }
+
+    /// Its name on a shared channel.
+    pub fn token(&self) -> Token {
+        self.route.token()
     }
 
     /// The way.
@@ -63,7 +69,7 @@ impl Outgoing {
             .map_err(ConnectError::PrivateDataTooLong)?;
         let asked = params.reads_on(route.device().limits()).map_err(ConnectError::ReadDepth)?;
         if let Some(timeout) = params.ack_timeout {
-            route.id.set_ack_timeout(timeout.to_code()).map_err(ConnectError::Call)?;
+            route.id.set(IdOption::AckTimeout(timeout.to_code())).map_err(ConnectError::Call)?;
         }
         let raw = RawParams {
             private_data,
@@ -71,6 +77,7 @@ impl Outgoing {
             initiator_depth: asked.reads_out,
             retry_count: params.retry.code(),
             rnr_retry_count: params.rnr_retry.code(),
+            qp_num: 0,
         };
         // SAFETY: a `Route` has one, and `queue_pair` was made on its identifier.
         unsafe { route.id.connect(raw) }.map_err(ConnectError::Call)?;
@@ -91,6 +98,11 @@ pub struct Connecting {
 }
 
 impl Connecting {
+    /// Its name on a shared channel.
+    pub fn token(&self) -> Token {
+        self.route.token()
+    }
+
     /// The queue pair.
     pub const fn queue_pair(&self) -> &Arc<QueuePair> {
         &self.queue_pair
@@ -103,7 +115,7 @@ impl Connecting {
     /// As for [`Outgoing::connect`].
     pub fn poll(self) -> Result<Step<Connection, Self>, ConnectError> {
         let peer = self.route.peer_addr();
-        while let Some(event) = self.route.id.channel().next_event().map_err(ConnectError::Call)? {
+        while let Some(event) = self.route.id.next_event().map_err(ConnectError::Call)? {
             match event.kind {
                 EventKind::Established => {
                     let agreed =
@@ -140,9 +152,7 @@ impl Connecting {
                 Step::Done(connection) => return Ok(connection),
                 Step::Pending(this) => this,
             };
-            let [readable] =
-                sys::wait_readable([self.as_fd()], deadline).map_err(ConnectError::Call)?;
-            if !readable {
+            if !self.route.id.wait(deadline).map_err(ConnectError::Call)? {
                 return Err(ConnectError::TimedOut { peer: self.route.peer_addr() });
             }
         }

@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{CmId, EventKind, PrivateData, ReadDepths, RnrTimer};
-use crate::sys::{self, CallError};
+use super::{CmId, EventKind, PrivateData, ReadDepths, RnrTimer, Token};
+use crate::sys::CallError;
 use crate::{Deadline, QueuePair};
 
 /// An established connection: what the connection manager knows of it, and a handle of its queue
@@ -62,14 +62,21 @@ impl Connection {
 
     /// The address of the other end.
     #[doc(alias = "rdma_get_peer_addr")]
+    #[doc(alias = "rdma_get_dst_port")]
     pub const fn peer_addr(&self) -> SocketAddr {
         self.peer
     }
 
     /// The address of this end.
     #[doc(alias = "rdma_get_local_addr")]
+    #[doc(alias = "rdma_get_src_port")]
     pub const fn local_addr(&self) -> SocketAddr {
         self.local
+    }
+
+    /// Its name on a shared channel.
+    pub fn token(&self) -> Token {
+        self.id.token()
     }
 
     /// The queue pair.
@@ -106,10 +113,7 @@ impl Connection {
     /// What the kernel says.
     #[doc(alias = "rdma_get_cm_event")]
     pub fn poll_event(&self) -> Result<Option<ConnectionEvent>, CallError> {
-        while let Some(event) = self.id.channel().next_event()? {
-            if event.token != self.id.token() {
-                continue;
-            }
+        if let Some(event) = self.id.next_event()? {
             return match event.kind {
                 EventKind::Disconnected => {
                     self.end()?;
@@ -139,8 +143,7 @@ impl Connection {
             if self.has_ended() {
                 return Ok(true);
             }
-            let [readable] = sys::wait_readable([self.as_fd()], deadline)?;
-            if !readable {
+            if !self.id.wait(deadline)? {
                 return Ok(false);
             }
         }

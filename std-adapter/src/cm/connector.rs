@@ -5,30 +5,64 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use super::listener::no_device;
-use super::{CmId, EventChannel, EventKind, Outgoing, Step};
-use crate::sys::{self, CallError};
+use super::listen_options::no_device;
+use super::{AckTimeout, CmId, EventChannel, EventKind, Outgoing, Step, Token};
+use crate::sys::CallError;
+use crate::sys::cm::{IdOption, Space};
 use crate::{
     CompletionQueue, Deadline, Device, ProtectionDomain, QueuePair, QueuePairError,
     QueuePairOptions,
 };
 
 /// How to reach a peer.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 #[must_use = "nothing is resolved until `resolve` is called"]
 pub struct Connector {
     source: Option<SocketAddr>,
+    tos: Option<u8>,
+    ack_timeout: Option<AckTimeout>,
+    reuse_addr: bool,
+    channel: Option<EventChannel>,
 }
 
 impl Connector {
     /// From whichever address the system's routes choose.
     pub const fn new() -> Self {
-        Self { source: None }
+        Self { source: None, tos: None, ack_timeout: None, reuse_addr: false, channel: None }
     }
 
     /// From `source`, which picks the device when there are several on the way.
     pub const fn from_addr(mut self, source: SocketAddr) -> Self {
         self.source = Some(source);
+        self
+    }
+
+    /// With this type of service (RFC 2474), which the network may prefer or not.
+    #[doc(alias = "RDMA_OPTION_ID_TOS")]
+    #[doc(alias = "rdma_set_option")]
+    pub const fn tos(mut self, tos: u8) -> Self {
+        self.tos = Some(tos);
+        self
+    }
+
+    /// With this acknowledge timeout; [`ConnectParams`](super::ConnectParams) may still change it.
+    #[doc(alias = "rdma_set_option")]
+    pub const fn ack_timeout(mut self, timeout: AckTimeout) -> Self {
+        self.ack_timeout = Some(timeout);
+        self
+    }
+
+    /// Also when the port of the source is used by somebody else who says the same.
+    #[doc(alias = "RDMA_OPTION_ID_REUSEADDR")]
+    #[doc(alias = "rdma_set_option")]
+    pub const fn reuse_addr(mut self) -> Self {
+        self.reuse_addr = true;
+        self
+    }
+
+    /// On `channel`, beside other steps, instead of one of its own; so is what becomes of it.
+    pub fn on(mut self, channel: &EventChannel) -> Self {
+        self.channel = Some(channel.clone());
         self
     }
 
@@ -60,9 +94,28 @@ impl Connector {
         peer: SocketAddr,
         deadline: impl Into<Deadline>,
     ) -> Result<Resolving, ResolveError> {
-        let deadline = deadline.into();
-        let channel = EventChannel::new().map_err(ResolveError::NoConnectionManager)?;
-        let id = CmId::new(&channel).map_err(ResolveError::Call)?;
+        self.begin(Space::Connected, peer, deadline.into())
+    }
+
+    pub(super) fn begin(
+        self,
+        space: Space,
+        peer: SocketAddr,
+        deadline: Deadline,
+    ) -> Result<Resolving, ResolveError> {
+        let channel = match self.channel {
+            Some(channel) => channel,
+            None => EventChannel::new().map_err(ResolveError::NoConnectionManager)?,
+        };
+        let id = CmId::with_space(&channel, space).map_err(ResolveError::Call)?;
+        let options = [
+            self.tos.map(IdOption::Tos),
+            self.ack_timeout.map(|timeout| IdOption::AckTimeout(timeout.to_code())),
+            self.reuse_addr.then_some(IdOption::ReuseAddr(true)),
+        ];
+        for option in options.into_iter().flatten() {
+            id.set(option).map_err(ResolveError::Call)?;
+        }
         id.resolve_addr(self.source, peer, patience(deadline))
             .map_err(|error| ResolveError::from_call(peer, error))?;
         Ok(Resolving { id, peer, deadline })
@@ -89,6 +142,15 @@ pub struct Resolving {
 }
 
 impl Resolving {
+    pub(super) const fn id(&self) -> &CmId {
+        &self.id
+    }
+
+    /// Its name on a shared channel.
+    pub const fn token(&self) -> Token {
+        self.id.token()
+    }
+
     /// Goes as far as it can without blocking.
     ///
     /// # Errors
@@ -100,7 +162,7 @@ impl Resolving {
         let failed = |call, status: i32| {
             ResolveError::from_call(peer, CallError::new(call, status.saturating_abs()))
         };
-        while let Some(event) = self.id.channel().next_event().map_err(ResolveError::Call)? {
+        while let Some(event) = self.id.next_event().map_err(ResolveError::Call)? {
             match event.kind {
                 EventKind::AddressResolved => self
                     .id
@@ -128,9 +190,7 @@ impl Resolving {
                 Step::Done(route) => return Ok(route),
                 Step::Pending(this) => this,
             };
-            let [readable] =
-                sys::wait_readable([self.as_fd()], deadline).map_err(ResolveError::Call)?;
-            if !readable {
+            if !self.id.wait(deadline).map_err(ResolveError::Call)? {
                 return Err(ResolveError::TimedOut { peer: self.peer });
             }
         }
@@ -152,6 +212,11 @@ pub struct Route {
 }
 
 impl Route {
+    /// Its name on a shared channel.
+    pub fn token(&self) -> Token {
+        self.id.token()
+    }
+
     fn new(id: CmId, peer: SocketAddr) -> Result<Self, ResolveError> {
         let id = Arc::new(id);
         let device = Device::of(&id)
@@ -176,6 +241,17 @@ impl Route {
         &self.device
     }
 
+    /// Moves it to another channel, with the events that it has. Before it has a queue pair, because
+    /// from then on other handles know where it is.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says; it stays where it was then.
+    #[doc(alias = "rdma_migrate_id")]
+    pub fn move_to(&mut self, channel: &EventChannel) -> Result<(), CallError> {
+        super::id::move_to(&mut self.id, channel)
+    }
+
     /// Makes the queue pair. Receives may be posted from here on.
     ///
     /// # Errors
@@ -189,8 +265,14 @@ impl Route {
         recv_completions: &Arc<CompletionQueue>,
         options: QueuePairOptions,
     ) -> Result<Outgoing, QueuePairError> {
-        let queue_pair =
-            QueuePair::new(&self.id, domain, send_completions, recv_completions, options)?;
+        let queue_pair = QueuePair::new(
+            &self.id,
+            domain,
+            send_completions,
+            recv_completions,
+            options,
+            Space::Connected,
+        )?;
         Ok(Outgoing::new(queue_pair, self))
     }
 }

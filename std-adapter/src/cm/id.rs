@@ -4,10 +4,13 @@
 //! queue pair holds the identifier that it was made on; the identifier holds its channel.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::EventChannel;
-use crate::sys::cm::RawParams;
+use super::channel::Event;
+use super::{EventChannel, Token, VendorOptions};
+use crate::Deadline;
+use crate::sys::cm::{IdOption, RawParams, Space};
 use crate::sys::{self, CallError, CmIdPtr, ContextPtr};
 
 /// An owned `rdma_cm_id`. Destroying it ends whatever it was in the middle of.
@@ -19,20 +22,21 @@ pub(crate) struct CmId {
 }
 
 impl CmId {
+    /// For connections.
     pub(crate) fn new(channel: &EventChannel) -> Result<Self, CallError> {
+        Self::with_space(channel, Space::Connected)
+    }
+
+    pub(super) fn with_space(channel: &EventChannel, space: Space) -> Result<Self, CallError> {
         let token = next_token();
         // SAFETY: the channel lives, and the identifier will hold it.
-        let raw = unsafe { sys::cm::create_id(channel.raw(), token) }?;
+        let raw = unsafe { sys::cm::create_id(channel.raw(), token, space) }?;
+        channel.mail().open(token);
         Ok(Self { raw, token, channel: channel.clone() })
     }
 
-    /// Takes the identifier that came with a request on `channel`.
-    pub(super) fn adopt(raw: CmIdPtr, channel: EventChannel) -> Self {
-        let token = next_token();
-        let fetching = channel.fetching();
-        // SAFETY: the event handed the identifier over alive; the lock keeps fetchers out.
-        unsafe { sys::cm::set_token(raw, token) };
-        drop(fetching);
+    /// Takes the identifier that came with a request on `channel`, and has a box there.
+    pub(super) const fn adopt(raw: CmIdPtr, token: u64, channel: EventChannel) -> Self {
         Self { raw, token, channel }
     }
 
@@ -41,22 +45,39 @@ impl CmId {
     }
 
     /// The number that its events carry.
-    pub(super) const fn token(&self) -> u64 {
-        self.token
+    pub(super) const fn token(&self) -> Token {
+        Token(self.token)
     }
 
     pub(crate) const fn channel(&self) -> &EventChannel {
         &self.channel
     }
 
-    /// Moves it to a channel of its own.
+    /// Its next event; `None` when there is none. Never blocks.
+    pub(crate) fn next_event(&self) -> Result<Option<Event>, CallError> {
+        self.channel.next_event(self.token)
+    }
+
+    /// Waits until it may have an event; `false` when the deadline has passed.
+    pub(super) fn wait(&self, deadline: Deadline) -> Result<bool, CallError> {
+        self.channel.wait(deadline)
+    }
+
+    /// Moves it to another channel, with its events.
     pub(super) fn migrate(&mut self, channel: EventChannel) -> Result<(), CallError> {
-        let fetching = self.channel.fetching();
+        channel.mail().open(self.token);
+        let mut mail = self.channel.mail();
         // SAFETY: both live; every event of the identifier was acknowledged when it was fetched,
         // and the lock keeps fetchers out.
         let moved = unsafe { sys::cm::migrate_id(self.raw, channel.raw()) };
-        drop(fetching);
-        moved?;
+        if let Err(error) = moved {
+            drop(mail);
+            channel.mail().close(self.token);
+            return Err(error);
+        }
+        let older = mail.close(self.token);
+        drop(mail);
+        channel.mail().prepend(self.token, older);
         self.channel = channel;
         Ok(())
     }
@@ -86,9 +107,9 @@ impl CmId {
         unsafe { sys::cm::resolve_route(self.raw, timeout_ms) }
     }
 
-    pub(super) fn set_ack_timeout(&self, code: u8) -> Result<(), CallError> {
+    pub(super) fn set(&self, option: IdOption) -> Result<(), CallError> {
         // SAFETY: the identifier lives as long as `self`.
-        unsafe { sys::cm::set_ack_timeout(self.raw, code) }
+        unsafe { sys::cm::set_option(self.raw, option) }
     }
 
     /// # Safety
@@ -112,9 +133,41 @@ impl CmId {
         unsafe { sys::cm::reject(self.raw, private_data) }
     }
 
+    pub(super) fn reject_ece(&self, private_data: &[u8]) -> Result<(), CallError> {
+        // SAFETY: the identifier lives as long as `self`.
+        unsafe { sys::cm::reject_ece(self.raw, private_data) }
+    }
+
+    pub(super) fn remote_ece(&self) -> Option<VendorOptions> {
+        // SAFETY: the identifier lives as long as `self`.
+        let (vendor, bits) = unsafe { sys::cm::remote_ece(self.raw) }.ok()?;
+        (vendor != 0).then_some(VendorOptions { vendor, bits })
+    }
+
     pub(super) fn disconnect(&self) -> Result<(), CallError> {
         // SAFETY: the identifier lives as long as `self`.
         unsafe { sys::cm::disconnect(self.raw) }
+    }
+
+    /// The device's port that it is bound to; 0 before it is.
+    pub(super) fn port(&self) -> u8 {
+        // SAFETY: the identifier lives as long as `self`.
+        unsafe { sys::cm::port(self.raw) }
+    }
+
+    /// Asks to join a multicast group. For an identifier of datagrams that has a device.
+    pub(super) fn join(&self, group: SocketAddr, send_only: bool) -> Result<(), CallError> {
+        // SAFETY: the identifier lives as long as `self`.
+        unsafe { sys::datagram::join_multicast(self.raw, group, send_only) }
+    }
+
+    /// Leaves a multicast group, joined or not.
+    pub(super) fn leave(&self, group: SocketAddr) {
+        self.quietly(|id| {
+            // The kernel forgets the membership with the identifier at the latest.
+            // SAFETY: every event was acknowledged when it was fetched, so nothing is waited for.
+            let _ = unsafe { sys::datagram::leave_multicast(id, group) };
+        });
     }
 
     /// The device that it is bound to.
@@ -135,24 +188,36 @@ impl CmId {
 
     /// Calls `destroyer` while no event of the channel is being fetched.
     pub(crate) fn quietly(&self, destroyer: impl FnOnce(CmIdPtr)) {
-        let fetching = self.channel.fetching();
+        let mail = self.channel.mail();
         destroyer(self.raw);
-        drop(fetching);
+        drop(mail);
     }
 }
 
 impl Drop for CmId {
     fn drop(&mut self) {
-        self.quietly(|id| {
-            // SAFETY: a queue pair holds its identifier, so there is none left; every event was
-            // acknowledged when it was fetched, so nothing is waited for.
-            let _ = unsafe { sys::cm::destroy_id(id) };
-        });
+        let mut mail = self.channel.mail();
+        // SAFETY: a queue pair holds its identifier, so there is none left; every event was
+        // acknowledged when it was fetched, so nothing is waited for; the lock keeps fetchers out.
+        let _ = unsafe { sys::cm::destroy_id(self.raw) };
+        let untaken = mail.close(self.token);
+        drop(mail);
+        // Requests that came to a listener and were not taken are refused.
+        for filed in untaken {
+            drop(Event::new(filed, &self.channel));
+        }
     }
 }
 
+/// Moves an identifier that has no queue pair yet.
+pub(super) fn move_to(id: &mut Arc<CmId>, channel: &EventChannel) -> Result<(), CallError> {
+    // A device that could not have an identifier of its own holds this one.
+    let id = Arc::get_mut(id).ok_or(CallError::new("rdma_migrate_id", libc::EBUSY))?;
+    id.migrate(channel.clone())
+}
+
 /// Numbers for identifiers, from 1 on.
-fn next_token() -> u64 {
+pub(super) fn next_token() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     // Relaxed: only uniqueness matters.
     NEXT.fetch_add(1, Ordering::Relaxed)

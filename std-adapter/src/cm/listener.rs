@@ -5,8 +5,12 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use super::{CmId, EventChannel, EventKind, Incoming, PrivateData, PrivateDataTooLong, ReadDepths};
-use crate::sys::{self, CallError};
+use super::{
+    BindError, CmId, EventChannel, EventKind, Incoming, ListenOptions, PrivateData,
+    PrivateDataTooLong, ReadDepths, Token, VendorOptions,
+};
+use crate::sys::CallError;
+use crate::sys::cm::Space;
 use crate::{
     CompletionQueue, Deadline, Device, ProtectionDomain, QueuePair, QueuePairError,
     QueuePairOptions,
@@ -19,15 +23,14 @@ use crate::{
 pub struct Listener {
     id: CmId,
     local: SocketAddr,
+    /// Whether requests stay on the listener's channel.
+    shares: bool,
 }
 
 impl Listener {
-    /// Requests that may wait to be taken.
-    const BACKLOG: i32 = 128;
-
     /// Listens on `addr`: the address of an interface that has an RDMA device, or the unspecified
     /// address for all of them. Port 0 lets the system choose; see
-    /// [`local_addr`](Self::local_addr).
+    /// [`local_addr`](Self::local_addr). [`ListenOptions`] has what else can be said.
     ///
     /// # Errors
     ///
@@ -35,17 +38,16 @@ impl Listener {
     #[doc(alias = "rdma_bind_addr")]
     #[doc(alias = "rdma_listen")]
     pub fn bind(addr: SocketAddr) -> Result<Self, BindError> {
-        let channel = EventChannel::new().map_err(BindError::NoConnectionManager)?;
-        let id = CmId::new(&channel).map_err(BindError::Call)?;
-        id.bind(addr).map_err(|error| BindError::from_call(addr, error))?;
-        // An address that no device has is found by now; 127.0.0.1 counts as any address to the
-        // kernel, and nothing would ever arrive on it.
-        if !addr.ip().is_unspecified() && id.context().is_none() {
-            return Err(BindError::NoRdmaDeviceForAddress { addr });
-        }
-        id.listen(Self::BACKLOG).map_err(|error| BindError::from_call(addr, error))?;
-        let local = id.local_addr().unwrap_or(addr);
-        Ok(Self { id, local })
+        ListenOptions::new().bind(addr)
+    }
+
+    pub(super) const fn new(id: CmId, local: SocketAddr, shares: bool) -> Self {
+        Self { id, local, shares }
+    }
+
+    /// Its name on a shared channel.
+    pub const fn token(&self) -> Token {
+        self.id.token()
     }
 
     /// The address that it listens on, with the port that the system chose.
@@ -67,9 +69,7 @@ impl Listener {
             if let Some(request) = self.poll_request()? {
                 return Ok(request);
             }
-            let [readable] =
-                sys::wait_readable([self.as_fd()], deadline).map_err(ListenError::Call)?;
-            if !readable {
+            if !self.id.wait(deadline).map_err(ListenError::Call)? {
                 return Err(ListenError::TimedOut);
             }
         }
@@ -81,13 +81,13 @@ impl Listener {
     ///
     /// As for [`accept`](Self::accept).
     pub fn poll_request(&self) -> Result<Option<Request>, ListenError> {
-        while let Some(event) = self.id.channel().next_event().map_err(ListenError::Call)? {
+        while let Some(event) = self.id.next_event().map_err(ListenError::Call)? {
             match (event.kind, event.request) {
                 (EventKind::ConnectRequest, Some(id)) => {
                     let data = event.private_data.unwrap_or(PrivateData::empty());
                     let offered =
                         ReadDepths { reads_out: event.reads_out, reads_in: event.reads_in };
-                    return Request::new(id, data, offered).map(Some);
+                    return Request::new(id, data, offered, self.shares).map(Some);
                 }
                 (EventKind::DeviceRemoved, _) => return Err(ListenError::DeviceRemoved),
                 // Requests that were given up, and what else the kernel has to say of a listener.
@@ -115,10 +115,17 @@ pub struct Request {
 }
 
 impl Request {
-    fn new(mut id: CmId, data: PrivateData, offered: ReadDepths) -> Result<Self, ListenError> {
-        // Its own channel, so that its events wake nobody else.
-        let channel = EventChannel::new().map_err(ListenError::Call)?;
-        id.migrate(channel).map_err(ListenError::Call)?;
+    fn new(
+        mut id: CmId,
+        data: PrivateData,
+        offered: ReadDepths,
+        shares: bool,
+    ) -> Result<Self, ListenError> {
+        if !shares {
+            // Its own channel, so that its events wake nobody else.
+            let channel = EventChannel::new().map_err(ListenError::Call)?;
+            id.migrate(channel).map_err(ListenError::Call)?;
+        }
         let id = Arc::new(id);
         let device = Device::of(&id).map_err(ListenError::Call)?;
         let (Some(device), Some(peer)) = (device, id.peer_addr()) else {
@@ -129,8 +136,40 @@ impl Request {
 
     /// The address of the peer.
     #[doc(alias = "rdma_get_peer_addr")]
+    #[doc(alias = "rdma_get_dst_port")]
     pub const fn peer_addr(&self) -> SocketAddr {
         self.peer
+    }
+
+    /// Its name on a shared channel.
+    pub fn token(&self) -> Token {
+        self.id.token()
+    }
+
+    /// The address of this end.
+    #[doc(alias = "rdma_get_local_addr")]
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.id.local_addr()
+    }
+
+    /// The vendor's options that the peer offers; `None` when it offers none. What this side offers is
+    /// its queue pair's own: librdmacm sends it along, and gives the queue pair what came of it.
+    #[doc(alias = "rdma_get_remote_ece")]
+    #[doc(alias = "rdma_set_local_ece")]
+    pub fn offered_options(&self) -> Option<VendorOptions> {
+        self.id.remote_ece()
+    }
+
+    /// Moves it to another channel, with the events that it has: to hand a connection over to the
+    /// thread that will serve it. Before it has a queue pair, because from then on other handles know
+    /// where it is.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says; it stays where it was then.
+    #[doc(alias = "rdma_migrate_id")]
+    pub fn move_to(&mut self, channel: &EventChannel) -> Result<(), CallError> {
+        super::id::move_to(&mut self.id, channel)
     }
 
     /// What the peer sent along.
@@ -162,8 +201,14 @@ impl Request {
         recv_completions: &Arc<CompletionQueue>,
         options: QueuePairOptions,
     ) -> Result<Incoming, QueuePairError> {
-        let queue_pair =
-            QueuePair::new(&self.id, domain, send_completions, recv_completions, options)?;
+        let queue_pair = QueuePair::new(
+            &self.id,
+            domain,
+            send_completions,
+            recv_completions,
+            options,
+            Space::Connected,
+        )?;
         Ok(Incoming::new(queue_pair, self))
     }
 
@@ -182,79 +227,20 @@ impl Request {
         }
         self.id.reject(private_data).map_err(RejectError::Call)
     }
-}
 
-/// An address cannot be listened on.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum BindError {
-    /// This machine has no connection manager.
-    NoConnectionManager(CallError),
-    /// No RDMA device has this address.
-    NoRdmaDeviceForAddress {
-        /// The address.
-        addr: SocketAddr,
-    },
-    /// Somebody listens there already.
-    AddressInUse {
-        /// The address.
-        addr: SocketAddr,
-    },
-    /// This machine does not have the address, or it lacks its scope.
-    NotOurAddress {
-        /// The address.
-        addr: SocketAddr,
-    },
-    /// The port is reserved for the administrator.
-    NotPermitted {
-        /// The address.
-        addr: SocketAddr,
-    },
-    /// The kernel says no.
-    Call(CallError),
-}
-
-impl BindError {
-    pub(super) fn from_call(addr: SocketAddr, error: CallError) -> Self {
-        match error.errno() {
-            libc::EADDRINUSE => Self::AddressInUse { addr },
-            libc::ENODEV => Self::NoRdmaDeviceForAddress { addr },
-            libc::EADDRNOTAVAIL | libc::EINVAL => Self::NotOurAddress { addr },
-            libc::EACCES => Self::NotPermitted { addr },
-            _ => Self::Call(error),
+    /// Refuses because of the vendor's options that the peer offers.
+    ///
+    /// # Errors
+    ///
+    /// As for [`reject`](Self::reject).
+    #[doc(alias = "rdma_reject_ece")]
+    pub fn reject_options(self, private_data: &[u8]) -> Result<(), RejectError> {
+        let max = PrivateData::MAX_REJECT;
+        let given = private_data.len();
+        if given > max {
+            return Err(RejectError::PrivateDataTooLong(PrivateDataTooLong { given, max }));
         }
-    }
-}
-
-impl fmt::Display for BindError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoConnectionManager(error) | Self::Call(error) => error.fmt(f),
-            Self::NoRdmaDeviceForAddress { addr } => no_device(f, *addr),
-            Self::AddressInUse { addr } => {
-                write!(f, "{addr} is in use; choose another port, or stop who listens there")
-            }
-            Self::NotOurAddress { addr } => write!(
-                f,
-                "this machine does not have the address {addr}; `ip addr` shows those it has, and \
-                 a link-local address needs its interface behind a %"
-            ),
-            Self::NotPermitted { addr } => {
-                write!(f, "this user may not listen on {addr}; choose a port above 1023")
-            }
-        }
-    }
-}
-
-impl std::error::Error for BindError {}
-
-pub(super) fn no_device(f: &mut fmt::Formatter<'_>, addr: SocketAddr) -> fmt::Result {
-    let ip = addr.ip();
-    write!(f, "no RDMA device has the address {ip}; ")?;
-    if ip.is_loopback() {
-        f.write_str("use the address of the RDMA interface itself, also on the same machine")
-    } else {
-        f.write_str("`rdma link` and `ip addr` show which addresses have one")
+        self.id.reject_ece(private_data).map_err(RejectError::Call)
     }
 }
 

@@ -22,6 +22,11 @@ impl PrivateData {
     /// With a refusal: [`Request::reject`](super::Request::reject).
     pub const MAX_REJECT: usize = 148;
 
+    /// With a question for datagrams: [`Datagrams::find`](super::Datagrams::find).
+    pub const MAX_ASK: usize = 180;
+    /// With the answer to it: [`DatagramRequest::accept`](super::DatagramRequest::accept).
+    pub const MAX_TELL: usize = 136;
+
     /// What the length field of an event can say.
     const MAX_RECEIVED: usize = 255;
 

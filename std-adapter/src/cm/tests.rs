@@ -1,6 +1,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::channel::Event;
 use super::private_data::ToSend;
 use super::*;
 use crate::{CallError, Limits};
@@ -116,7 +117,7 @@ fn an_event_of_an_unknown_kind_is_kept_as_it_is() {
 }
 
 fn event(kind: EventKind, status: i32) -> Event {
-    Event { kind, status, token: 0, private_data: None, reads_in: 0, reads_out: 0, request: None }
+    Event { kind, status, private_data: None, reads_in: 0, reads_out: 0, peer: None, request: None }
 }
 
 #[test]

@@ -12,8 +12,8 @@ use crate::cm::{ConnectParams, Connection, Connector, Incoming, Listener, Outgoi
 use crate::memory::{self, LocalMemory, Pages, Rights, SharedMemory};
 use crate::poller::Sources;
 use crate::{
-    Arm, CallError, CompletionChannel, CompletionQueue, Deadline, Device, ProtectionDomain,
-    QueuePair, QueuePairOptions, port, sys,
+    Arm, ArmRefused, CallError, CompletionChannel, CompletionQueue, Deadline, Device,
+    ProtectionDomain, QueuePair, QueuePairOptions, port, sys,
 };
 
 /// A real device behind an endpoint.
@@ -227,21 +227,33 @@ unsafe impl Backend for Verbs {
     fn has_ended(&mut self) -> bool {
         let Stage::Connected(connection) = &self.stage else { return true };
         while let Ok(Some(_)) = connection.poll_event() {}
+        // What the device has to say may end it as well; the events stay for who asks for them.
+        let _ = self.domain.device().look();
         connection.has_ended()
+            || connection.queue_pair().has_failed()
+            || self.sent.has_failed()
+            || self.received.has_failed()
     }
 
     fn arm(&mut self, side: Side) -> Result<(), CallError> {
         self.channel.drain()?;
-        match side {
-            Side::Send => self.sent.arm(Arm::Any),
-            Side::Recv => self.received.arm(Arm::Any),
-        }
+        let queue = match side {
+            Side::Send => &self.sent,
+            Side::Recv => &self.received,
+        };
+        queue.arm(Arm::Any).map_err(|refused| match refused {
+            ArmRefused::Call(error) => error,
+            // The queues of an endpoint have a channel.
+            _ => CallError::new("ibv_req_notify_cq", libc::EINVAL),
+        })
     }
 
     fn sleep(&mut self, deadline: Deadline) -> Result<(), CallError> {
         match &self.stage {
             Stage::Connected(connection) if !connection.has_ended() => {
-                sys::wait_readable([self.channel.as_fd(), connection.as_fd()], deadline).map(drop)
+                let device = self.domain.device().as_fd();
+                let fds = [self.channel.as_fd(), connection.as_fd(), device];
+                sys::wait_readable(fds, deadline).map(drop)
             }
             _ => sys::wait_readable([self.channel.as_fd()], deadline).map(drop),
         }

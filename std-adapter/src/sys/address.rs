@@ -7,7 +7,7 @@ use std::mem::{MaybeUninit, size_of};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 /// An address as C wants it.
-pub(crate) struct RawAddress(libc::sockaddr_storage);
+pub(crate) struct RawAddress(libc::sockaddr_storage, libc::socklen_t);
 
 // Both kinds fit, so that writing one into the storage stays inside it.
 const _: () = assert!(size_of::<libc::sockaddr_in6>() <= size_of::<libc::sockaddr_storage>());
@@ -36,7 +36,16 @@ impl RawAddress {
                 sin6.sin6_scope_id = v6.scope_id();
             }
         }
-        Self(storage)
+        let len = match addr {
+            SocketAddr::V4(_) => size_of::<libc::sockaddr_in>(),
+            SocketAddr::V6(_) => size_of::<libc::sockaddr_in6>(),
+        };
+        Self(storage, len as libc::socklen_t)
+    }
+
+    /// How many bytes of it count.
+    pub(crate) const fn len(&self) -> libc::socklen_t {
+        self.1
     }
 
     pub(crate) fn as_mut_ptr(&mut self) -> *mut libc::sockaddr {
@@ -70,4 +79,35 @@ pub(crate) unsafe fn read(storage: *const libc::sockaddr_storage) -> Option<Sock
         }
         _ => None,
     }
+}
+
+/// The address of `len` bytes at `addr`; `None` when it is neither IPv4 nor IPv6, or cut short.
+///
+/// # Safety
+///
+/// Null, or so many bytes are there.
+pub(crate) unsafe fn read_sized(
+    addr: *const libc::sockaddr,
+    len: libc::socklen_t,
+) -> Option<SocketAddr> {
+    // SAFETY: a socket address is integers and arrays of them: all zeros is a value.
+    let mut storage = unsafe { MaybeUninit::<libc::sockaddr_storage>::zeroed().assume_init() };
+    let len = usize::try_from(len).ok()?;
+    if addr.is_null() || len < size_of::<libc::sa_family_t>() || len > size_of_val(&storage) {
+        return None;
+    }
+    // SAFETY: the caller's promise; it fits.
+    unsafe {
+        std::ptr::copy_nonoverlapping(addr.cast::<u8>(), (&raw mut storage).cast::<u8>(), len);
+    }
+    let whole = match i32::from(storage.ss_family) {
+        libc::AF_INET => size_of::<libc::sockaddr_in>(),
+        libc::AF_INET6 => size_of::<libc::sockaddr_in6>(),
+        _ => return None,
+    };
+    if len < whole {
+        return None;
+    }
+    // SAFETY: a whole storage.
+    unsafe { read(&raw const storage) }
 }

@@ -1,7 +1,8 @@
 //! librdmacm: identifiers, events, connections.
 //!
 //! Everything here returns at once on a nonblocking channel, except the destroyers, which wait for
-//! events to be acknowledged; [`next_event`] acknowledges before it returns, so they do not wait.
+//! events to be acknowledged; [`next_event`](super::cm::next_event) acknowledges before it returns, so
+//! they do not wait.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -13,49 +14,32 @@ use super::address::{self, RawAddress};
 use super::{CallError, ChannelPtr, CmIdPtr, ContextPtr, CqPtr, PdPtr, QpPtr};
 use super::{errno, ffi, minus_one, non_null};
 
-/// The kinds of event, `rdma_cm_event_type`.
-pub(crate) mod kind {
-    use super::ffi::rdma_cm_event_type as t;
-
-    pub(crate) const ADDR_RESOLVED: u32 = t::RDMA_CM_EVENT_ADDR_RESOLVED;
-    pub(crate) const ADDR_ERROR: u32 = t::RDMA_CM_EVENT_ADDR_ERROR;
-    pub(crate) const ROUTE_RESOLVED: u32 = t::RDMA_CM_EVENT_ROUTE_RESOLVED;
-    pub(crate) const ROUTE_ERROR: u32 = t::RDMA_CM_EVENT_ROUTE_ERROR;
-    pub(crate) const CONNECT_REQUEST: u32 = t::RDMA_CM_EVENT_CONNECT_REQUEST;
-    pub(crate) const CONNECT_RESPONSE: u32 = t::RDMA_CM_EVENT_CONNECT_RESPONSE;
-    pub(crate) const CONNECT_ERROR: u32 = t::RDMA_CM_EVENT_CONNECT_ERROR;
-    pub(crate) const UNREACHABLE: u32 = t::RDMA_CM_EVENT_UNREACHABLE;
-    pub(crate) const REJECTED: u32 = t::RDMA_CM_EVENT_REJECTED;
-    pub(crate) const ESTABLISHED: u32 = t::RDMA_CM_EVENT_ESTABLISHED;
-    pub(crate) const DISCONNECTED: u32 = t::RDMA_CM_EVENT_DISCONNECTED;
-    pub(crate) const DEVICE_REMOVAL: u32 = t::RDMA_CM_EVENT_DEVICE_REMOVAL;
-    pub(crate) const MULTICAST_JOIN: u32 = t::RDMA_CM_EVENT_MULTICAST_JOIN;
-    pub(crate) const MULTICAST_ERROR: u32 = t::RDMA_CM_EVENT_MULTICAST_ERROR;
-    pub(crate) const ADDR_CHANGE: u32 = t::RDMA_CM_EVENT_ADDR_CHANGE;
-    pub(crate) const TIMEWAIT_EXIT: u32 = t::RDMA_CM_EVENT_TIMEWAIT_EXIT;
-}
+pub(crate) use super::cm_event::{RawEvent, kind, next_event};
+pub(crate) use super::datagram::RawPeer;
 
 /// `RDMA_OPTION_ID`, a macro that rdma-sys lacks.
 const OPTION_LEVEL_ID: c_int = 0;
-/// `RDMA_OPTION_ID_ACK_TIMEOUT`.
-const OPTION_ACK_TIMEOUT: c_int = 3;
 
-/// An event, copied out and acknowledged.
-pub(crate) struct RawEvent {
-    pub(crate) kind: u32,
-    pub(crate) status: i32,
-    /// The identifier that it is about; a new one, to be owned, for a connection request.
-    pub(crate) id: CmIdPtr,
-    /// The token of that identifier; for a request, of the listener.
-    pub(crate) token: u64,
-    /// Reads that the peer will have under way towards this side.
-    pub(crate) responder_resources: u8,
-    /// Reads that the peer can serve.
-    pub(crate) initiator_depth: u8,
-    /// How many bytes of private data came; 0 with `has_private_data` unset when none could.
-    pub(crate) private_data_len: u8,
-    pub(crate) has_private_data: bool,
-    pub(crate) private_data: [u8; 255],
+/// What `rdma_set_option` can set; the numbers are macros, `RDMA_OPTION_ID_*`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum IdOption {
+    /// The type of service, one byte.
+    Tos(u8),
+    /// Like `SO_REUSEADDR`.
+    ReuseAddr(bool),
+    /// Like `IPV6_V6ONLY`.
+    OneFamily(bool),
+    /// The acknowledge timeout, a code of five bits.
+    AckTimeout(u8),
+}
+
+/// What an identifier is for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Space {
+    /// Connections, `RDMA_PS_TCP`.
+    Connected,
+    /// Datagrams, `RDMA_PS_UDP`.
+    Datagram,
 }
 
 /// Opens a channel and makes it nonblocking.
@@ -107,93 +91,18 @@ pub(crate) unsafe fn destroy_event_channel(channel: ChannelPtr) {
     unsafe { ffi::rdma_destroy_event_channel(channel.as_ptr()) };
 }
 
-/// The next event, copied out and acknowledged; `None` when there is none.
-///
-/// # Safety
-///
-/// The channel is alive, and no identifier or queue pair of it is destroyed meanwhile.
-pub(crate) unsafe fn next_event(channel: ChannelPtr) -> Result<Option<RawEvent>, CallError> {
-    let mut event: *mut ffi::rdma_cm_event = ptr::null_mut();
-    loop {
-        // SAFETY: the channel is alive, `event` is a place for a pointer.
-        let ret = unsafe { ffi::rdma_get_cm_event(channel.as_ptr(), &raw mut event) };
-        match minus_one("rdma_get_cm_event", ret) {
-            Ok(()) => break,
-            Err(error) if error.errno() == libc::EINTR => {}
-            Err(error) if error.errno() == libc::EAGAIN => return Ok(None),
-            Err(error) => return Err(error),
-        }
-    }
-    // SAFETY: the call succeeded, so `event` is an event that was not acknowledged yet.
-    let copy = unsafe { copy_event(event) };
-    // SAFETY: as above, and nothing of it is used from here on.
-    unsafe { ffi::rdma_ack_cm_event(event) };
-    copy.map(Some).ok_or(CallError::new("rdma_get_cm_event", libc::EPROTO))
-}
-
-/// # Safety
-///
-/// `event` was not acknowledged yet.
-unsafe fn copy_event(event: *mut ffi::rdma_cm_event) -> Option<RawEvent> {
-    // SAFETY: the caller's promise.
-    let event = unsafe { &*event };
-    let id = ptr::NonNull::new(event.id)?;
-    // The token is in the identifier's context; a new identifier inherits its listener's.
-    // SAFETY: an unacknowledged event keeps its identifier alive.
-    let token = unsafe { (*id.as_ptr()).context }.addr() as u64;
-    let mut copy = RawEvent {
-        kind: event.event,
-        status: event.status,
-        id: CmIdPtr::new(id),
-        token,
-        responder_resources: 0,
-        initiator_depth: 0,
-        private_data_len: 0,
-        has_private_data: false,
-        private_data: [0; 255],
-    };
-    // Other kinds leave the union unwritten or hold something else in it.
-    if matches!(
-        event.event,
-        kind::CONNECT_REQUEST | kind::CONNECT_RESPONSE | kind::ESTABLISHED | kind::REJECTED
-    ) {
-        // SAFETY: the identifiers here are connected ones (`RDMA_PS_TCP`), whose events of these
-        // kinds carry connection parameters.
-        let conn = unsafe { event.param.conn };
-        copy.responder_resources = conn.responder_resources;
-        copy.initiator_depth = conn.initiator_depth;
-        if !conn.private_data.is_null() {
-            copy.has_private_data = true;
-            copy.private_data_len = conn.private_data_len;
-            // SAFETY: the event says that so many bytes are there, until it is acknowledged; the
-            // array holds every length that fits in the field.
-            unsafe {
-                ptr::copy_nonoverlapping(
-                    conn.private_data.cast::<u8>(),
-                    copy.private_data.as_mut_ptr(),
-                    usize::from(conn.private_data_len),
-                );
-            }
-        }
-    }
-    Some(copy)
-}
-
 /// # Safety
 ///
 /// The channel is alive, and outlives the identifier.
-pub(crate) unsafe fn create_id(channel: ChannelPtr, token: u64) -> Result<CmIdPtr, CallError> {
+pub(crate) unsafe fn create_id(
+    channel: ChannelPtr,
+    token: u64,
+    space: Space,
+) -> Result<CmIdPtr, CallError> {
     let mut id: *mut ffi::rdma_cm_id = ptr::null_mut();
     let context = ptr::without_provenance_mut::<c_void>(token as usize);
     // SAFETY: the channel is alive; the context is a number that nobody follows.
-    let ret = unsafe {
-        ffi::rdma_create_id(
-            channel.as_ptr(),
-            &raw mut id,
-            context,
-            ffi::rdma_port_space::RDMA_PS_TCP,
-        )
-    };
+    let ret = unsafe { ffi::rdma_create_id(channel.as_ptr(), &raw mut id, context, space.to_c()) };
     minus_one("rdma_create_id", ret)?;
     Ok(CmIdPtr::new(non_null("rdma_create_id", id)?))
 }
@@ -266,24 +175,39 @@ pub(crate) unsafe fn resolve_route(id: CmIdPtr, timeout_ms: i32) -> Result<(), C
     minus_one("rdma_resolve_route", unsafe { ffi::rdma_resolve_route(id.as_ptr(), timeout_ms) })
 }
 
-/// Sets the acknowledge timeout, as a code of five bits.
-///
 /// # Safety
 ///
 /// The identifier is alive.
-pub(crate) unsafe fn set_ack_timeout(id: CmIdPtr, code: u8) -> Result<(), CallError> {
-    let mut code = code;
-    // SAFETY: the caller's promise; the option is one byte and is copied during the call.
-    let ret = unsafe {
-        ffi::rdma_set_option(
-            id.as_ptr(),
-            OPTION_LEVEL_ID,
-            OPTION_ACK_TIMEOUT,
-            (&raw mut code).cast(),
-            1,
-        )
+pub(crate) unsafe fn set_option(id: CmIdPtr, option: IdOption) -> Result<(), CallError> {
+    let (number, mut byte, mut word) = match option {
+        IdOption::Tos(tos) => (0, Some(tos), 0),
+        IdOption::ReuseAddr(on) => (1, None, c_int::from(on)),
+        IdOption::OneFamily(on) => (2, None, c_int::from(on)),
+        IdOption::AckTimeout(code) => (3, Some(code), 0),
     };
+    let (value, len): (*mut c_void, usize) = match &mut byte {
+        Some(byte) => ((byte as *mut u8).cast(), 1),
+        None => ((&raw mut word).cast(), size_of::<c_int>()),
+    };
+    // SAFETY: the caller's promise; the value has this length and is copied during the call.
+    let ret = unsafe { ffi::rdma_set_option(id.as_ptr(), OPTION_LEVEL_ID, number, value, len) };
     minus_one("rdma_set_option", ret)
+}
+
+impl Space {
+    const fn to_c(self) -> ffi::rdma_port_space::Type {
+        match self {
+            Self::Connected => ffi::rdma_port_space::RDMA_PS_TCP,
+            Self::Datagram => ffi::rdma_port_space::RDMA_PS_UDP,
+        }
+    }
+
+    const fn queue_pair_type(self) -> ffi::ibv_qp_type::Type {
+        match self {
+            Self::Connected => ffi::ibv_qp_type::IBV_QPT_RC,
+            Self::Datagram => ffi::ibv_qp_type::IBV_QPT_UD,
+        }
+    }
 }
 
 /// What connect and accept send.
@@ -294,6 +218,8 @@ pub(crate) struct RawParams<'a> {
     pub(crate) initiator_depth: u8,
     pub(crate) retry_count: u8,
     pub(crate) rnr_retry_count: u8,
+    /// Of a queue pair that is not the identifier's own; datagrams only.
+    pub(crate) qp_num: u32,
 }
 
 impl RawParams<'_> {
@@ -310,14 +236,14 @@ impl RawParams<'_> {
             retry_count: self.retry_count,
             rnr_retry_count: self.rnr_retry_count,
             srq: 0,
-            qp_num: 0,
+            qp_num: self.qp_num,
         }
     }
 }
 
 /// # Safety
 ///
-/// The identifier is alive, has a route and a queue pair.
+/// The identifier is alive and has a route; it has a queue pair, or is for datagrams.
 pub(crate) unsafe fn connect(id: CmIdPtr, params: RawParams<'_>) -> Result<(), CallError> {
     let mut params = params.to_c();
     // SAFETY: the caller's promise; the parameters are copied during the call.
@@ -326,7 +252,7 @@ pub(crate) unsafe fn connect(id: CmIdPtr, params: RawParams<'_>) -> Result<(), C
 
 /// # Safety
 ///
-/// The identifier is alive, came with a request and has a queue pair.
+/// The identifier is alive and came with a request; it has a queue pair, or is for datagrams.
 pub(crate) unsafe fn accept(id: CmIdPtr, params: RawParams<'_>) -> Result<(), CallError> {
     let mut params = params.to_c();
     // SAFETY: the caller's promise; the parameters are copied during the call.
@@ -341,6 +267,41 @@ pub(crate) unsafe fn reject(id: CmIdPtr, private_data: &[u8]) -> Result<(), Call
     // SAFETY: the caller's promise; the data is copied during the call.
     let ret = unsafe { ffi::rdma_reject(id.as_ptr(), private_data.as_ptr().cast(), len) };
     minus_one("rdma_reject", ret)
+}
+
+/// Refuses because of the vendor's options.
+///
+/// # Safety
+///
+/// The identifier is alive and came with a request.
+pub(crate) unsafe fn reject_ece(id: CmIdPtr, private_data: &[u8]) -> Result<(), CallError> {
+    let len = u8::try_from(private_data.len()).unwrap_or(u8::MAX);
+    // SAFETY: the caller's promise; the data is copied during the call.
+    let ret = unsafe { ffi::rdma_reject_ece(id.as_ptr(), private_data.as_ptr().cast(), len) };
+    minus_one("rdma_reject_ece", ret)
+}
+
+/// The vendor's options that the peer offered.
+///
+/// # Safety
+///
+/// The identifier is alive. (With a queue pair on it librdmacm says `EINVAL`.)
+pub(crate) unsafe fn remote_ece(id: CmIdPtr) -> Result<(u32, u32), CallError> {
+    let mut ece = ffi::ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 };
+    // SAFETY: the caller's promise; `ece` is a place for the options.
+    let ret = unsafe { ffi::rdma_get_remote_ece(id.as_ptr(), &raw mut ece) };
+    minus_one("rdma_get_remote_ece", ret).map(|()| (ece.vendor_id, ece.options))
+}
+
+/// Tells the connection manager that the peer's first message has come before its last word.
+///
+/// # Safety
+///
+/// The identifier is alive.
+pub(crate) unsafe fn notify_established(id: CmIdPtr) -> Result<(), CallError> {
+    // SAFETY: the caller's promise; the code is one of the header's.
+    let ret = unsafe { ffi::rdma_notify(id.as_ptr(), ffi::ibv_event_type::IBV_EVENT_COMM_EST) };
+    minus_one("rdma_notify", ret)
 }
 
 /// # Safety
@@ -360,6 +321,16 @@ pub(crate) unsafe fn context(id: CmIdPtr) -> Option<ContextPtr> {
     // SAFETY: the caller's promise.
     let context = unsafe { (*id.as_ptr()).verbs };
     ptr::NonNull::new(context).map(ContextPtr::new)
+}
+
+/// The port of the device, from 1 on; 0 before it is bound.
+///
+/// # Safety
+///
+/// The identifier is alive.
+pub(crate) unsafe fn port(id: CmIdPtr) -> u8 {
+    // SAFETY: the caller's promise.
+    unsafe { (*id.as_ptr()).port_num }
 }
 
 /// # Safety
@@ -407,7 +378,8 @@ pub(crate) struct QpSizes {
     pub(crate) inline: u32,
 }
 
-/// Makes a connected queue pair on `id`, in state INIT. Gives it with the granted sizes.
+/// Makes a queue pair on `id`: a connected one, in state INIT, or one for datagrams, ready to send.
+/// Gives it with the granted sizes.
 ///
 /// # Safety
 ///
@@ -415,9 +387,9 @@ pub(crate) struct QpSizes {
 pub(crate) unsafe fn create_qp(
     id: CmIdPtr,
     pd: PdPtr,
-    send_cq: CqPtr,
-    recv_cq: CqPtr,
+    (send_cq, recv_cq): (CqPtr, CqPtr),
     asked: QpSizes,
+    space: Space,
 ) -> Result<(QpPtr, QpSizes), CallError> {
     // SAFETY: a structure of integers and pointers: all zeros is a value.
     let mut attr = unsafe { MaybeUninit::<ffi::ibv_qp_init_attr>::zeroed().assume_init() };
@@ -430,7 +402,7 @@ pub(crate) unsafe fn create_qp(
         max_recv_sge: asked.recv_sges,
         max_inline_data: asked.inline,
     };
-    attr.qp_type = ffi::ibv_qp_type::IBV_QPT_RC;
+    attr.qp_type = space.queue_pair_type();
     attr.sq_sig_all = 0;
     // SAFETY: the caller's promise; the attributes are copied during the call.
     let ret = unsafe { ffi::rdma_create_qp(id.as_ptr(), pd.as_ptr(), &raw mut attr) };

@@ -30,6 +30,11 @@ macro_rules! handle {
                 self.0.as_ptr()
             }
 
+            /// The pointer, for who passes it on and never follows it.
+            pub(crate) const fn as_opaque(self) -> *mut () {
+                self.0.as_ptr().cast()
+            }
+
             /// The address, for comparing and for printing.
             pub(crate) fn address(self) -> usize {
                 self.0.addr().get()
@@ -55,4 +60,6 @@ handle! {
     CompletionChannelPtr => ibv_comp_channel;
     /// `ibv_qp *`
     QpPtr => ibv_qp;
+    /// `ibv_ah *`
+    AhPtr => ibv_ah;
 }

@@ -26,15 +26,23 @@ pub(crate) mod thread;
 #[cfg(feature = "verbs")]
 pub(crate) mod address;
 #[cfg(feature = "verbs")]
+pub(crate) mod async_event;
+#[cfg(feature = "verbs")]
 pub(crate) mod cm;
+#[cfg(feature = "verbs")]
+mod cm_event;
+#[cfg(feature = "verbs")]
+pub(crate) mod datagram;
 #[cfg(feature = "verbs")]
 mod handle;
 #[cfg(feature = "verbs")]
 pub(crate) use handle::{
-    ChannelPtr, CmIdPtr, CompletionChannelPtr, ContextPtr, CqPtr, MrPtr, PdPtr, QpPtr,
+    AhPtr, ChannelPtr, CmIdPtr, CompletionChannelPtr, ContextPtr, CqPtr, MrPtr, PdPtr, QpPtr,
 };
 #[cfg(feature = "verbs")]
 mod layout;
+#[cfg(feature = "verbs")]
+pub(crate) mod lookup;
 #[cfg(feature = "verbs")]
 pub(crate) mod ops;
 #[cfg(feature = "verbs")]

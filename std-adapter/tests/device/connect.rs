@@ -1,7 +1,6 @@
 //! Making and ending connections.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,6 +14,7 @@ use nanoverbs::cm::{
 use crate::ends::{
     PATIENCE, PIECE, SECOND, Setup, address, connected, connected_at, ip, options, queues,
 };
+use crate::readable;
 
 /// Connects to `peer` with no receive posted.
 fn connect(peer: SocketAddr, params: &ConnectParams) -> Result<(), ConnectError> {
@@ -315,13 +315,4 @@ fn one_thread_makes_both_ends_without_a_blocking_call() {
     server.disconnect().expect("it can");
     readable(&client);
     assert_eq!(client.poll_event(), Ok(Some(ConnectionEvent::Disconnected)));
-}
-
-/// Blocks until a descriptor is readable, as a program's own event loop would.
-fn readable(what: &impl AsFd) {
-    let fd = what.as_fd().as_raw_fd();
-    let mut polled = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one entry, of an open descriptor.
-    let ready = unsafe { libc::poll(&raw mut polled, 1, 20_000) };
-    assert_eq!(ready, 1, "nothing happened");
 }

@@ -6,11 +6,19 @@
 #[cfg(feature = "verbs")]
 mod connect;
 #[cfg(feature = "verbs")]
+mod datagrams;
+#[cfg(feature = "verbs")]
 mod endpoint;
 #[cfg(feature = "verbs")]
 mod ends;
 #[cfg(feature = "verbs")]
+mod events;
+#[cfg(feature = "verbs")]
+mod lookup;
+#[cfg(feature = "verbs")]
 mod resources;
+#[cfg(feature = "verbs")]
+mod shared_channel;
 #[cfg(feature = "verbs")]
 mod transfer;
 
@@ -21,4 +29,15 @@ use std::fs;
 fn the_bed_has_an_active_device() {
     let state = fs::read_to_string("/sys/class/infiniband/rxe0/ports/1/state").unwrap();
     assert!(state.contains("ACTIVE"), "rxe0 is in state {state}");
+}
+
+/// Blocks until a descriptor is readable, as a program's own event loop would.
+#[cfg(feature = "verbs")]
+fn readable(what: &impl std::os::fd::AsFd) {
+    use std::os::fd::AsRawFd;
+    let fd = what.as_fd().as_raw_fd();
+    let mut polled = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry, of an open descriptor.
+    let ready = unsafe { libc::poll(&raw mut polled, 1, 20_000) };
+    assert_eq!(ready, 1, "nothing happened");
 }
