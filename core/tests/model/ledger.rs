@@ -1,0 +1,100 @@
+//! A context with a number, and the book in which each number is crossed out once.
+//!
+//! The book is the thread's own and not the contexts', so that a context which is dropped twice, or
+//! made of rubbish, is noticed and not followed.
+
+use std::cell::RefCell;
+
+use nanoverbs_core::{Block, RecvBuffers, SendBuffers, SliceList};
+
+/// Where a context is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Fate {
+    Lives,
+    Forgotten,
+    Gone,
+}
+
+thread_local! {
+    static BOOK: RefCell<Vec<Fate>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Starts a new book.
+pub(crate) fn begin() {
+    BOOK.with_borrow_mut(Vec::clear);
+}
+
+/// How many contexts there ever were.
+pub(crate) fn made() -> usize {
+    BOOK.with_borrow(Vec::len)
+}
+
+/// Every context came back and was dropped, but for those that were forgotten on purpose.
+pub(crate) fn assert_nobody_lives() {
+    BOOK.with_borrow(|book| {
+        let lost: Vec<_> = (0..book.len()).filter(|&id| book[id] == Fate::Lives).collect();
+        assert!(lost.is_empty(), "contexts {lost:?} are lost");
+    });
+}
+
+/// The context with this number is to be leaked.
+pub(crate) fn forget(id: u32) {
+    BOOK.with_borrow_mut(|book| book[id as usize] = Fate::Forgotten);
+}
+
+/// What the queues carry: a number, up to two blocks, and bytes that may travel inline.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) id: u32,
+    pub(crate) blocks: [Option<Block>; 2],
+    bytes: [u8; 48],
+    len: u8,
+}
+
+impl Context {
+    pub(crate) fn new(blocks: [Option<Block>; 2]) -> Self {
+        let id = BOOK.with_borrow_mut(|book| {
+            book.push(Fate::Lives);
+            book.len() as u32 - 1
+        });
+        Self { id, blocks, bytes: [0; 48], len: 0 }
+    }
+
+    /// One that travels inline: its number, and zeros.
+    pub(crate) fn inline(len: u8) -> Self {
+        let mut this = Self::new([None, None]);
+        this.len = len.clamp(4, 48);
+        this.bytes[..4].copy_from_slice(&this.id.to_le_bytes());
+        this
+    }
+}
+
+impl AsRef<[u8]> for Context {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.len.into()]
+    }
+}
+
+// SAFETY: the memory is the blocks'.
+unsafe impl SendBuffers for Context {
+    fn gather(&self, list: &mut SliceList<'_>) {
+        self.blocks.gather(list);
+    }
+}
+
+// SAFETY: the memory is the blocks'.
+unsafe impl RecvBuffers for Context {
+    fn scatter(&self, list: &mut SliceList<'_>) {
+        self.blocks.scatter(list);
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        BOOK.with_borrow_mut(|book| {
+            let fate = &mut book[self.id as usize];
+            assert_eq!(*fate, Fate::Lives, "context {} was dropped before", self.id);
+            *fate = Fate::Gone;
+        });
+    }
+}

@@ -1,0 +1,291 @@
+//! One case: makes the bed, takes the steps, and sees to it that everything comes back.
+
+use nanoverbs_core::abi::Wc;
+use nanoverbs_core::soft::State;
+use nanoverbs_core::{Completion, Foreign, Pool, RecvStaging, SendStaging};
+
+use crate::bed::{self, BLOCK_LEN, Dev, Kit, Storage, World};
+use crate::ledger::{self, Context};
+use crate::step::{Setup, Step};
+
+/// Runs a case and panics where queues and references differ. Returns how many contexts there were.
+pub(crate) fn run(setup: [u8; 16], steps: &[[u8; 8]]) -> usize {
+    ledger::begin();
+    let setup = Setup::decode(setup);
+    let kit = Kit::take();
+    let device = Dev::with_profile(setup.profile);
+    let domain = device.domain();
+    let region = device.register(domain, kit.bytes).unwrap();
+    let mut pool = Pool::new(kit.root, kit.headers, region, BLOCK_LEN).unwrap();
+    let shared = kit.words.map(|words| bed::shared(&device, domain, words));
+    let mut queues = bed::completion_queues(&device, &setup);
+    let (mut sends, mut recvs) = (SendStaging::new(), RecvStaging::new());
+    let mut storage = <[Storage; 2]>::default();
+    let first = steps.len() * usize::from(setup.first_life) / 256;
+    for steps in [&steps[..first], &steps[first..]] {
+        let sides = bed::sides(&device, domain, &setup, &queues, &mut storage);
+        let mut world = World {
+            device: &device,
+            setup,
+            sides,
+            queues: &mut queues,
+            send_link: sends.link(),
+            recv_link: recvs.link(),
+            pool: &mut pool,
+            shared: &shared,
+            kept: Vec::new(),
+        };
+        world.agree();
+        for step in steps {
+            world.take_step(Step::decode(*step));
+            world.agree();
+        }
+        world.end();
+    }
+    drop(queues);
+    ledger::assert_nobody_lives();
+    let (root, headers, region) = pool.close().expect("every block has come back");
+    let bytes = device.take_back(region).unwrap();
+    let words = shared.map(|region| device.take_back_shared(region).unwrap());
+    Kit { root, headers, bytes, words }.put_back();
+    ledger::made()
+}
+
+impl World<'_, '_, '_> {
+    fn agree(&self) {
+        self.sides.iter().for_each(bed::Side::agree);
+    }
+
+    fn take_step(&mut self, step: Step) {
+        let control = |side: usize| self.sides[side].control.as_ref();
+        match step {
+            Step::Send(chain) => self.send(&chain),
+            Step::Recv(chain) => self.recv(&chain),
+            Step::Progress(times) => {
+                for _ in 0..times {
+                    self.device.progress();
+                }
+            }
+            Step::Poll { queue, take, astray, keep } => {
+                self.poll(queue % self.queues.len(), take, astray, keep);
+            }
+            Step::RetireKept => self.retire_kept(),
+            Step::Take { side, recv, count } => {
+                for _ in 0..count {
+                    self.take(side, recv);
+                }
+            }
+            Step::HoldAcks(side, yes) => drop(control(side).map(|it| it.hold_acks(yes))),
+            Step::HoldFlushes(side, yes) => drop(control(side).map(|it| it.hold_flushes(yes))),
+            Step::DropPeer(side, yes) => drop(control(side).map(|it| it.drop_peer(yes))),
+            Step::FailNext(side, status) => {
+                let _ = control(side).map(|it| it.fail_next_request(status));
+            }
+            Step::Disconnect(side) => drop(control(side).map(|it| it.disconnect())),
+            Step::Close(side, recv) => {
+                let side = &mut self.sides[side];
+                let why = crate::reference::Shut::ByOwner;
+                if recv {
+                    side.recvs.close();
+                    side.recv_model.close(why);
+                } else {
+                    side.sends.close();
+                    side.send_model.close(why);
+                }
+            }
+            Step::Open => self.sides.iter_mut().for_each(bed::Side::open),
+            Step::Destroy(side) => self.destroy(side),
+        }
+    }
+
+    /// A context with up to `count` blocks of `len` bytes, as far as there are any.
+    pub(crate) fn context(pool: &mut Pool, count: u8, len: usize) -> Context {
+        let mut block = |wanted: bool| {
+            let mut block = pool.allocate().filter(|_| wanted)?;
+            block.set_len(len).unwrap();
+            Some(block)
+        };
+        let mut context = Context::new([block(count > 0), block(count > 1)]);
+        if let Some(block) = context.blocks[0].as_mut().filter(|block| block.len() >= 4) {
+            block[..4].copy_from_slice(&context.id.to_le_bytes());
+        }
+        context
+    }
+
+    fn take(&mut self, side: usize, recv: bool) -> bool {
+        let side = &mut self.sides[side];
+        if recv { side.take_recv(true) } else { side.take_send() }
+    }
+
+    fn poll(&mut self, queue: usize, take: usize, astray: bool, keep: bool) {
+        let polled = &mut self.queues[queue];
+        let Ok(batch) = polled.completions.poll() else {
+            assert!(self.setup.is_tight, "a completion queue with room enough broke");
+            return;
+        };
+        let some: Vec<_> = batch.take(take).collect();
+        let mut log = polled.log.polled.borrow_mut();
+        let some: Vec<_> =
+            some.into_iter().map(|one| (one, log.pop_front().expect("it was polled"))).collect();
+        drop(log);
+        for (completion, raw) in some {
+            if keep {
+                self.kept.push((completion, raw));
+            } else {
+                self.retire(completion, raw, astray);
+            }
+        }
+    }
+
+    /// Completions that were put aside are retired, in their order, as often as one of them fits.
+    fn retire_kept(&mut self) {
+        loop {
+            let kept = std::mem::take(&mut self.kept);
+            let before = kept.len();
+            for (completion, raw) in kept {
+                self.retire(completion, raw, false);
+            }
+            if self.kept.len() == before {
+                return;
+            }
+        }
+    }
+
+    /// Gives a completion to its queue; puts it aside when an older one has to come first.
+    fn retire(&mut self, completion: Completion, raw: Wc, astray: bool) {
+        let (sequence, status) = (raw.wr_id as u32, raw.status);
+        let mut completion = completion;
+        assert_eq!(u64::from(completion.serial()), raw.wr_id >> 32);
+        if astray {
+            for side in &mut self.sides {
+                if completion.serial() != side.sends.serial() {
+                    completion = side.sends.retire(completion).expect_err("not its own").0;
+                }
+                if completion.serial() != side.recvs.serial() {
+                    completion = side.recvs.retire(completion).expect_err("not its own").0;
+                }
+            }
+        }
+        let is_hasty = self.kept.iter().any(|(kept, _)| kept.serial() == completion.serial());
+        for side in &mut self.sides {
+            let (model, retired) = if completion.serial() == side.sends.serial() {
+                assert!(completion.is_send());
+                side.is_hasty |= is_hasty;
+                (&mut side.send_model, side.sends.retire(completion))
+            } else if completion.serial() == side.recvs.serial() {
+                assert!(completion.is_recv());
+                (&mut side.recv_model, side.recvs.retire(completion))
+            } else {
+                continue;
+            };
+            match (model.retire(sequence, status), retired) {
+                (Some(must), Ok(is)) => assert_eq!(is, must, "requests that a completion ends"),
+                (None, Err(Foreign(completion))) => {
+                    if model.waits_for(sequence) {
+                        self.kept.push((completion, raw));
+                    }
+                }
+                (must, is) => panic!("{raw:?} ends {must:?}, not {is:?}"),
+            }
+            return;
+        }
+        // Of a queue of the first life.
+    }
+
+    fn destroy(&mut self, side: usize) {
+        let side = &mut self.sides[side];
+        if side.control.take().is_none() {
+            return;
+        }
+        // SAFETY: dropping the control has destroyed the queue pair; completions that are still to
+        // come belong to requests that have ended here.
+        unsafe {
+            side.sends.abandon();
+            side.recvs.abandon();
+        }
+        side.send_model.abandon();
+        side.recv_model.abandon();
+    }
+
+    /// Carries out, polls, retires and takes until nothing moves.
+    pub(crate) fn pump(&mut self) {
+        let mut quiet = 0;
+        while quiet < 12 {
+            let mut moved = self.device.progress() != 0;
+            for queue in 0..self.queues.len() {
+                while !self.queues[queue].completions.poll().is_ok_and(|batch| batch.len() == 0) {
+                    let is_broken = self.queues[queue].completions.poll().is_err();
+                    if is_broken {
+                        break;
+                    }
+                    self.poll(queue, 3, false, false);
+                    moved = true;
+                }
+            }
+            self.retire_kept();
+            for (side, recv) in [(0, false), (0, true), (1, false), (1, true)] {
+                while self.take(side, recv) {
+                    moved = true;
+                }
+            }
+            quiet = if moved { 0 } else { quiet + 1 };
+        }
+        self.agree();
+    }
+
+    /// Ends a life: every context comes back, one way or another.
+    fn end(mut self) {
+        if !self.setup.ends_badly {
+            self.end_well();
+        }
+        (0..2).for_each(|side| self.destroy(side));
+        if !self.setup.drops {
+            self.pump();
+        }
+        let Self { sides, setup, .. } = self;
+        for side in sides {
+            let left = (side.sends.in_flight(), side.recvs.in_flight());
+            assert_eq!(left, (0, 0));
+            if !setup.drops {
+                assert!(side.sends.into_storage().is_ok() && side.recvs.into_storage().is_ok());
+            }
+        }
+    }
+
+    /// Lets everything go that was held, and sees that credits come back, and then flushes.
+    fn end_well(&mut self) {
+        for control in self.sides.iter().flat_map(|side| &side.control) {
+            control.hold_acks(false);
+            control.hold_flushes(false);
+            control.drop_peer(false);
+        }
+        self.pump();
+        for _ in 0..8 {
+            (0..2).for_each(|side| self.feed(side));
+            self.pump();
+        }
+        let is_healthy = |side: &bed::Side<'_, '_>| {
+            let state = side.control.as_ref().map(|control| control.state());
+            let is_open = side.sends.closed().or(side.recvs.closed()).is_none();
+            is_open && state == Some(State::ReadyToSend)
+        };
+        if self.sides.iter().all(is_healthy) && !self.setup.is_tight {
+            for side in self.sides.iter().filter(|side| side.send_model.shut.is_none()) {
+                let (max, out) = side.sends.reads();
+                assert!(side.sends.free() >= self.setup.chain.into(), "the longest chain must fit");
+                assert!(out < max || max == 0, "a READ must fit");
+            }
+        }
+        for control in self.sides.iter().flat_map(|side| &side.control) {
+            control.disconnect();
+        }
+        self.pump();
+        let forgets = self.setup.profile != self.setup.profile.forgets_receives(false);
+        for side in self.sides.iter().filter(|side| !side.is_unknown && !self.setup.is_tight) {
+            // Silent requests at the end that were done have no completion, on any device.
+            let tail = side.send_model.silent;
+            assert!(side.sends.in_flight() <= tail, "all signaled sends have an outcome");
+            assert!(forgets || side.recvs.in_flight() == 0, "all receives have an outcome");
+        }
+    }
+}
