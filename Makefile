@@ -87,6 +87,11 @@ loom-mutants: ## weaken one ordering after the other and see that its loom model
 	$(call step,$@)
 	@loom-tests/mutants $(if $(MUTANTS),'$(MUTANTS)')
 
+.PHONY: soak
+soak: ## the random cases of the reference model without end: SECONDS=300
+	$(call step,$@)
+	NANOVERBS_SOAK_SECONDS=$(or $(SECONDS),300) cargo test --release -p nanoverbs-core --test model -- --ignored --nocapture soak
+
 .PHONY: miri
 miri: ## undefined behaviour in the core's unit tests
 	$(call step,$@)
