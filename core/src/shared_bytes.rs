@@ -38,7 +38,8 @@ unsafe fn parts(shared: NonNull<u8>, len: usize, mut each: impl FnMut(Part)) {
         // SAFETY: `at < len`, and the word that holds this byte is valid as a whole.
         let word = unsafe { shared.as_ptr().add(at).sub(skip) }.cast();
         each(Part { word, skip, at, len: run });
-        at += run;
+        // At most `len`: no overflow.
+        at = at.wrapping_add(run);
     }
 }
 

@@ -1,9 +1,9 @@
 //! A device made of software, for programs, examples and tests that have no other.
 //!
-//! A [`Device`] does what a network card does between queue pairs on itself: it takes work requests, checks keys
-//! and bounds, moves bytes, keeps order, reports completions and flushes what fails. It has no
-//! heap, no thread and no clock, and it behaves in the places where devices differ as its
-//! [`Profile`] says; faults can be ordered through [`Control`].
+//! A [`Device`] does what a network card does between queue pairs on itself: it takes work
+//! requests, checks keys and bounds, moves bytes, keeps order, reports completions and flushes what
+//! fails. It has no heap, no thread and no clock, and it behaves in the places where devices differ
+//! as its [`Profile`] says; faults can be ordered through [`Control`].
 //!
 //! The ends of a queue pair ([`SendEnd`], [`RecvEnd`]) are for the threads that post, one at a
 //! time; a [`CompletionQueue`] is for the thread that polls. Whoever polls drives the device: a
@@ -11,8 +11,8 @@
 //! thread, behind a lock that is tried and not waited for.
 //!
 //! Invariant: every request that is taken gets one outcome, in the order of its queue: its
-//! completion, or, when it succeeds unsignaled, that of a later one. Only a completion queue that overruns
-//! and a queue pair that is destroyed lose some, as on any device.
+//! completion, or, when it succeeds unsignaled, that of a later one. Only a completion queue that
+//! overruns and a queue pair that is destroyed lose some, as on any device.
 //!
 //! A message from one queue pair to another, without a line of unsafe code:
 //!
@@ -58,7 +58,10 @@
 //!
 //! let message = loop {
 //!     for completion in completions.poll()? {
-//!         if completion.is_recv() { receives.retire(completion)? } else { sends.retire(completion)? };
+//!         let _ = match completion.is_recv() {
+//!             true => receives.retire(completion)?,
+//!             false => sends.retire(completion)?,
+//!         };
 //!     }
 //!     if let Some(ended) = receives.take() {
 //!         break ended;

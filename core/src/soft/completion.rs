@@ -162,7 +162,7 @@ impl<'d, const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: 
         if head == tail {
             return 0;
         }
-        let profile = self.device.profile();
+        let profile = self.device.rules();
         for wc in into.iter_mut().take(i32::MAX as usize) {
             if head == tail {
                 break;
@@ -173,7 +173,7 @@ impl<'d, const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: 
             // SAFETY: the place lies between head and tail: written, and the engine leaves it alone
             // until `head` has passed it.
             let cqe = place.with(|cqe| unsafe { (*cqe).assume_init_read() });
-            cqe.write(wc, &profile);
+            cqe.write(wc, profile);
             self.device.free(cqe.frees, cqe.up_to);
             head = head.wrapping_add(1);
         }
@@ -181,6 +181,15 @@ impl<'d, const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: 
         // freeing of slots, come before this.
         ends.head.0.store(head, Ordering::Release);
         head.wrapping_sub(start) as i32
+    }
+
+    /// What the queue held when it broke, then the error.
+    #[cold]
+    fn poll_broken(&mut self, into: &mut [Wc]) -> i32 {
+        match self.drain(into) {
+            0 => BROKEN,
+            count => count,
+        }
     }
 }
 
@@ -200,9 +209,10 @@ unsafe impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLIN
         self.device.progress();
         let count = self.drain(into);
         if count == 0 && self.device.is_broken(self.id.index) {
-            return BROKEN;
+            self.poll_broken(into)
+        } else {
+            count
         }
-        count
     }
 }
 

@@ -18,14 +18,15 @@ use crate::sync::{
 
 /// A device made of software.
 ///
-/// It has room for `QPS` queue pairs, whose rings have `DEPTH` places each (a power of two); a request
-/// has at most `SGES` pieces or `INLINE` bytes of inline data. There are two completion queues a
-/// queue pair, which share `4 * DEPTH * QPS` places, and eight regions a queue pair.
+/// It has room for `QPS` queue pairs, whose rings have `DEPTH` places each (a power of two); a
+/// request has at most `SGES` pieces or `INLINE` bytes of inline data. There are two completion
+/// queues a queue pair, which share `4 * DEPTH * QPS` places, and eight regions a queue pair.
 ///
-/// It lives where its owner puts it, in a `static`, leaked, or on the stack; its handles borrow it.
-/// It has no thread: whoever polls a completion queue drives it, and so does [`Self::progress`].
-/// Posting and polling never wait. What sets up and tears down waits for the lock that the driving thread
-/// holds, so it is not for interrupt handlers.
+/// It lives where its owner puts it, in a `static`, leaked, or, if it is small, on the stack; its
+/// handles borrow it. A place of each ring takes a few hundred bytes in all; a `static` costs none
+/// of them in the program's image. It has no thread: whoever polls a completion queue drives it,
+/// and so does [`Self::progress`]. Posting and polling never wait. What sets up and tears down
+/// waits for the lock that the driving thread holds, so it is not for interrupt handlers.
 #[doc(alias = "ibv_context")]
 pub struct Device<
     const QPS: usize,
@@ -76,6 +77,11 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
         self.profile
     }
 
+    #[inline(always)]
+    pub(super) const fn rules(&self) -> &Profile {
+        &self.profile
+    }
+
     /// A new protection domain, which no other soft device of this process has either. Any thread
     /// may call; never fails, there are 2^23.
     #[doc(alias = "ibv_alloc_pd")]
@@ -91,10 +97,6 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
     /// Any thread may call; never waits.
     #[inline]
     pub fn progress(&self) -> usize {
-        // Relaxed: only a hint that spares the line a write.
-        if self.is_driven.0.load(Ordering::Relaxed) {
-            return 0;
-        }
         if !self.try_lock() {
             return 0;
         }
@@ -323,16 +325,22 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
         result
     }
 
-    /// An exchange and not a swap: loom does not keep the store of a swap that found the flag up before
-    /// the store that takes it down, and would leave it up for ever.
-    #[inline]
+    /// An exchange and not a swap: loom does not keep the store of a swap that found the flag up
+    /// before the store that takes it down, and would leave it up for ever.
+    #[inline(always)]
     fn try_lock(&self) -> bool {
-        // Acquire pairs with the release store in `unlock`.
-        self.is_driven.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        let flag = &self.is_driven.0;
+        // Relaxed: a hint, which spares the line a write while another thread is at it.
+        //
+        // Acquire pairs with the release store in `unlock`. Relaxed when it fails: nothing is
+        // looked at then.
+        !flag.load(Ordering::Relaxed)
+            && flag.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
+    #[inline(always)]
     fn unlock(&self) {
-        // Pairs with the acquire exchange: what was done to the engine is visible to the next.
+        // Pairs with the acquire in `try_lock`: what was done to the engine is visible to the next.
         self.is_driven.0.store(false, Ordering::Release);
     }
 

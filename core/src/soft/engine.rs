@@ -226,7 +226,7 @@ impl<'a, const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: 
         if qp.recv_slot != id {
             return BURST.wrapping_sub(left);
         }
-        let end = if device.profile().forgets_receives { qp.flush_end } else { slot.recv.tail() };
+        let end = if device.rules().forgets_receives { qp.flush_end } else { slot.recv.tail() };
         while left != 0 && self.engine.qp(id).next_recv != end {
             let Some(received) = self.next_receive(id) else { break };
             self.finish_recv(
@@ -242,7 +242,7 @@ impl<'a, const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: 
     /// Moves a queue pair to the error state.
     pub(super) fn fail(&mut self, id: SlotId) {
         let slot = self.device.slot(id);
-        let forgets = self.device.profile().forgets_receives;
+        let forgets = self.device.rules().forgets_receives;
         let qp = self.engine.qp(id);
         if !qp.in_use || qp.state == State::Error {
             return;
@@ -263,7 +263,7 @@ impl<'a, const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: 
     /// Ends the oldest send.
     #[inline]
     fn finish_send(&mut self, id: SlotId, request: &SendRequest<SGES, INLINE>, status: u32) {
-        let profile = self.device.profile();
+        let profile = self.device.rules();
         let qp = self.engine.qp(id);
         let up_to = qp.oldest.wrapping_add(1);
         qp.oldest = up_to;
@@ -312,7 +312,7 @@ impl<'a, const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: 
     /// Ends the receive that was taken.
     #[inline]
     fn finish_recv(&mut self, id: SlotId, received: &Received<'_, SGES>, arrival: Arrival) {
-        let profile = self.device.profile();
+        let profile = self.device.rules();
         let up_to = received.index.wrapping_add(1);
         let owner = self.engine.qp(id).recv_slot;
         self.engine.qp(owner).next_recv = up_to;
@@ -376,7 +376,7 @@ impl<'a, const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: 
 
     #[cold]
     fn overrun(&mut self, queue: CqIndex) {
-        if self.device.profile().overrun == Overrun::Loses {
+        if self.device.rules().overrun == Overrun::Loses {
             return;
         }
         self.engine.cq(queue).is_broken = true;
@@ -394,7 +394,7 @@ impl<'a, const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: 
 
     /// A status, which the profile may give as another.
     fn say(&self, by_the_book: u32, on_rxe: u32) -> u32 {
-        match self.device.profile().statuses {
+        match self.device.rules().statuses {
             Statuses::Specification => by_the_book,
             Statuses::SoftRoce => on_rxe,
         }

@@ -69,13 +69,13 @@ pub enum GrhFlag {
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Statuses {
-    /// As the specification has them: a message too long is 9 at the sender and 1 at the receiver, a bad
-    /// receive buffer 11 and 4, a bad piece of one's own 4. A datagram that does not fit is
+    /// As the specification has them: a message too long is 9 at the sender and 1 at the receiver,
+    /// a bad receive buffer 11 and 4, a bad piece of one's own 4. A datagram that does not fit is
     /// dropped.
     #[default]
     Specification,
-    /// As Soft-RoCE has them: 11 and 2 for both, 2 for one's own, and 2 for a datagram that does not
-    /// fit, which is the end of its receiver.
+    /// As Soft-RoCE has them: 11 and 2 for both, 2 for one's own, and 2 for a datagram that does
+    /// not fit, which is the end of its receiver.
     SoftRoce,
 }
 
@@ -87,8 +87,8 @@ pub enum Overrun {
     /// −5), and every queue pair on it fails.
     #[default]
     Fatal,
-    /// The completion is lost. A queue pair that loses one of a send goes on; one that loses one of a
-    /// receive fails.
+    /// The completion is lost. A queue pair that loses one of a send goes on; one that loses one of
+    /// a receive fails.
     Loses,
 }
 
@@ -185,8 +185,8 @@ impl Profile {
         Self { rounds_depths: yes, ..self }
     }
 
-    /// Whether a send that is posted before the queue pair is ready is refused in words only: EINVAL, no
-    /// request named, and it goes out once the queue pair is ready.
+    /// Whether a send that is posted before the queue pair is ready is refused in words only:
+    /// EINVAL, no request named, and it goes out once the queue pair is ready.
     #[must_use]
     pub const fn queues_unready(self, yes: bool) -> Self {
         Self { queues_unready: yes, ..self }

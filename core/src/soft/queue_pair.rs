@@ -33,7 +33,7 @@ impl<const DEPTH: usize, const SGES: usize, const INLINE: usize> Slot<DEPTH, SGE
     }
 
     fn drop_end(&self) {
-        // Release pairs with the acquire load in `Driver::create_slot`: what this end did to its
+        // Release pairs with the acquire load in `Driver::is_free`: what this end did to its
         // ring comes before what the next one does.
         self.ends.fetch_sub(1, Ordering::Release);
     }
@@ -259,8 +259,8 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
     }
 
     /// Destroys the queue pair: when this returns, the device touches no memory for it any more.
-    /// What is outstanding gets no completion; completions that are already in their queue stay there.
-    /// Posts through its ends are refused from now on.
+    /// What is outstanding gets no completion; completions that are already in their queue stay
+    /// there. Posts through its ends are refused from now on.
     ///
     /// The same as dropping it.
     #[doc(alias = "ibv_destroy_qp", alias = "rdma_destroy_qp")]

@@ -13,6 +13,9 @@ use crate::abi::{RecvWr, SendWr, Sge, Target, opcode, send_flags};
 /// The longest message, 2 GiB, as every device has it.
 pub(super) const MAX_MESSAGE: u32 = 1 << 31;
 
+/// Stands for every length beyond.
+const TOO_LONG: u64 = MAX_MESSAGE as u64 + 1;
+
 /// A copied [`SendWr`].
 pub(super) struct SendRequest<const SGES: usize, const INLINE: usize> {
     pub(super) wr_id: u64,
@@ -75,7 +78,8 @@ impl<const SGES: usize, const INLINE: usize> SendRequest<SGES, INLINE> {
             for at in 0..count as usize {
                 // SAFETY: the list has `count` pieces.
                 let piece = unsafe { *from.add(at) };
-                let end = total + u64::from(piece.length);
+                // Both are less than 2^32: no overflow.
+                let end = total.wrapping_add(u64::from(piece.length));
                 if end > u64::from(limits.inline) {
                     return INVALID;
                 }
@@ -88,7 +92,7 @@ impl<const SGES: usize, const INLINE: usize> SendRequest<SGES, INLINE> {
                 total = end;
             }
         }
-        let length = total.min(u64::from(MAX_MESSAGE) + 1) as u32;
+        let length = total.min(TOO_LONG) as u32;
         let is_atomic = matches!(op, opcode::ATOMIC_CMP_AND_SWP | opcode::ATOMIC_FETCH_AND_ADD);
         if is_atomic && limits.crooked_atomics_refused {
             // SAFETY: an atomic has its target.
@@ -209,7 +213,7 @@ unsafe fn copy_list(from: *const Sge, count: u32, into: *mut Sge, limits: &Limit
             return None;
         }
         // At most 2^32 pieces of at most 2^32 − 1 bytes: no overflow.
-        total += u64::from(piece.length);
+        total = u64::wrapping_add(total, u64::from(piece.length));
         // SAFETY: the caller's promise.
         unsafe { into.add(at).write(piece) };
     }

@@ -1,9 +1,9 @@
 //! The ring between a thread that posts and the engine.
 //!
 //! The posting thread copies requests in at `tail`; the engine, on whichever thread drives the
-//! device, works on what lies before `tail`; and a slot may be written again once `freed` has passed
-//! it. Who moves `freed` depends on the profile: the engine when the request is done, or the poller
-//! when its completion was polled.
+//! device, works on what lies before `tail`; and a slot may be written again once `freed` has
+//! passed it. Who moves `freed` depends on the profile: the engine when the request is done, or the
+//! poller when its completion was polled.
 //!
 //! Invariant: `tail - freed <= depth <= N` in wrapping arithmetic; the slots between the two are
 //! written, and only the engine looks at them.

@@ -31,9 +31,10 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
         if op == opcode::LOCAL_INV {
             return self.invalidate_here(domain, request);
         }
-        let Some(pieces) = self.own_pieces(domain, request) else {
+        let mut pieces = Pieces::new();
+        if !self.own_pieces(domain, request, &mut pieces) {
             return Step::Failed(self.say(status::LOCAL_PROTECTION, status::LOCAL_QP_OPERATION));
-        };
+        }
         let Some(peer) = self.reach_peer(id) else {
             return self.wait_for_peer(id);
         };
@@ -54,32 +55,42 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
         step
     }
 
-    /// The requester's own memory: what it sends, or where an answer goes.
-    #[inline]
+    /// The requester's own memory: what it sends, or where an answer goes. False when a piece of it
+    /// is not the domain's.
+    #[inline(always)]
     pub(super) fn own_pieces(
         &self,
         domain: u32,
         request: &SendRequest<SGES, INLINE>,
-    ) -> Option<Pieces<SGES>> {
-        if request.is_inline() {
-            let mut pieces = Pieces::new();
-            let addr = NonNull::new(request.inline_bytes().cast_mut())?;
-            pieces.push(Piece { addr, len: request.length as usize, is_shared: false });
-            return Some(pieces);
+        into: &mut Pieces<SGES>,
+    ) -> bool {
+        if !request.is_inline() {
+            return self.look_up(domain, request.list(), is_answered(request.opcode), into);
         }
-        self.look_up(domain, request.list(), is_answered(request.opcode))
+        if let Some(addr) = NonNull::new(request.inline_bytes().cast_mut()) {
+            into.push(Piece { addr, len: request.length as usize, is_shared: false });
+        }
+        true
     }
 
-    /// The memory of a list of pieces; nothing when one of them is not the domain's.
-    #[inline]
-    pub(super) fn look_up(&self, domain: u32, list: &[Sge], writes: bool) -> Option<Pieces<SGES>> {
-        let mut pieces = Pieces::new();
+    /// The memory of a list of pieces; false when one of them is not the domain's.
+    #[inline(always)]
+    pub(super) fn look_up(
+        &self,
+        domain: u32,
+        list: &[Sge],
+        writes: bool,
+        into: &mut Pieces<SGES>,
+    ) -> bool {
         for sge in list {
             if sge.length != 0 {
-                pieces.push(self.engine.table.local(domain, sge, writes)?);
+                let Some(piece) = self.engine.table.local(domain, sge, writes) else {
+                    return false;
+                };
+                into.push(piece);
             }
         }
-        Some(pieces)
+        true
     }
 
     /// The peer, when it is there and listens.
@@ -99,7 +110,7 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
 
     #[cold]
     fn wait_for_peer(&mut self, id: SlotId) -> Step {
-        let for_ever = self.device.profile().seven_is_for_ever;
+        let for_ever = self.device.rules().seven_is_for_ever;
         let qp = self.engine.qp(id);
         if qp.tries >= qp.retry && !(qp.retry == 7 && for_ever) {
             return Step::Failed(status::RETRY_EXCEEDED);
@@ -140,12 +151,13 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
             let code = self.say(status::REMOTE_INVALID_REQUEST, status::REMOTE_OPERATION);
             return Step::Failed(code);
         }
-        let Some(target) = self.look_up(domain, received.request.list(), true) else {
+        let mut target = Pieces::new();
+        if !self.look_up(domain, received.request.list(), true, &mut target) {
             arrival.status = self.say(status::LOCAL_PROTECTION, status::LOCAL_QP_OPERATION);
             self.finish_recv(peer, &received, arrival);
             self.fail(peer);
             return Step::Failed(status::REMOTE_OPERATION);
-        };
+        }
         // SAFETY: both rows were looked up under this lock, and the posts promise their memory to
         // the device.
         unsafe { copy::copy(pieces.as_slice(), target.as_slice()) };
@@ -229,7 +241,7 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
         request: &SendRequest<SGES, INLINE>,
         holds: bool,
     ) -> Step {
-        let hangs = self.device.profile().depth_zero_hangs;
+        let hangs = self.device.rules().depth_zero_hangs;
         let qp = self.engine.qp(id);
         if qp.read_depth == 0 {
             return if hangs { Step::Wait } else { Step::Failed(status::LOCAL_QP_OPERATION) };
@@ -254,9 +266,10 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
     pub(super) fn answer(&mut self, id: SlotId, request: &SendRequest<SGES, INLINE>) -> Step {
         let qp = self.engine.qp(id);
         let (peer, domain) = (qp.peer, qp.domain);
-        let Some(own) = self.own_pieces(domain, request) else {
+        let mut own = Pieces::new();
+        if !self.own_pieces(domain, request, &mut own) {
             return Step::Failed(self.say(status::LOCAL_PROTECTION, status::LOCAL_QP_OPERATION));
-        };
+        }
         let source = match self.asked_for(peer, request) {
             Ok(source) => source,
             Err(code) => return self.refuse_or_fail(peer, code),

@@ -6,7 +6,7 @@
 use core::ptr::NonNull;
 
 use super::super::config::State;
-use super::super::copy;
+use super::super::copy::{self, Pieces};
 use super::super::memory::Piece;
 use super::super::profile::Statuses;
 use super::super::request::SendRequest;
@@ -36,9 +36,10 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
             return Step::Failed(status::LOCAL_QP_OPERATION);
         }
         let qp = *self.engine.qp(id);
-        let Some(pieces) = self.own_pieces(qp.domain, request) else {
+        let mut pieces = Pieces::new();
+        if !self.own_pieces(qp.domain, request, &mut pieces) {
             return Step::Failed(self.say(status::LOCAL_PROTECTION, status::LOCAL_QP_OPERATION));
-        };
+        }
         // SAFETY: a datagram has it.
         let target = unsafe { request.target().ud };
         let Some(to) = self.engine.find(target.remote_qpn) else {
@@ -58,26 +59,25 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
         let Some(received) = self.next_receive(to) else {
             return Step::Done;
         };
-        let bytes = u64::from(request.length) + HEADER.len() as u64;
-        let list = self.look_up(other.domain, received.request.list(), true);
+        let bytes = u64::from(request.length).wrapping_add(HEADER.len() as u64);
         let mut arrival = Arrival {
             opcode: wc_opcode::RECV,
             byte_len: bytes as u32,
             src_qp: qp.number,
             ..Default::default()
         };
-        let mut target = match list {
-            Some(list) if bytes <= received.request.capacity => list,
-            Some(_) if self.device.profile().statuses == Statuses::Specification => {
-                return Step::Done;
-            }
-            _ => {
-                arrival.status = self.say(status::LOCAL_PROTECTION, status::LOCAL_QP_OPERATION);
-                self.finish_recv(to, &received, arrival);
-                self.fail(to);
-                return Step::Done;
-            }
-        };
+        let mut target = Pieces::new();
+        let is_its_own = self.look_up(other.domain, received.request.list(), true, &mut target);
+        let fits = bytes <= received.request.capacity;
+        if is_its_own && !fits && self.device.rules().statuses == Statuses::Specification {
+            return Step::Done;
+        }
+        if !(is_its_own && fits) {
+            arrival.status = self.say(status::LOCAL_PROTECTION, status::LOCAL_QP_OPERATION);
+            self.finish_recv(to, &received, arrival);
+            self.fail(to);
+            return Step::Done;
+        }
         let header =
             Piece { addr: NonNull::from(&HEADER).cast(), len: HEADER.len(), is_shared: false };
         // SAFETY: the header is only read; all else was looked up under this lock, and the posts

@@ -178,7 +178,7 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
 
     /// What is granted of what is asked.
     fn grant(&self, config: &QpConfig) -> Result<Caps, QueuePairError> {
-        let profile = self.device.profile();
+        let profile = self.device.rules();
         let send_depth = self.depth(config.send_depth)?;
         let recv_depth = self.depth(config.recv_depth)?;
         let max = u32::try_from(SGES).unwrap_or(u32::MAX);
@@ -205,7 +205,7 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
         if asked > max {
             return Err(QueuePairError::Depth { asked, max });
         }
-        let rounds = self.device.profile().rounds_depths && asked != 0;
+        let rounds = self.device.rules().rounds_depths && asked != 0;
         // `max` is a power of two, so this is at most `max`.
         Ok(if rounds { asked.next_power_of_two() } else { asked })
     }
@@ -246,7 +246,7 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
 
     /// Readies a place's rings for `ends` ends; returns where they start.
     fn start_rings(&self, id: SlotId, caps: &Caps, is_datagram: bool, ends: u32) -> (usize, usize) {
-        let profile = self.device.profile();
+        let profile = self.device.rules();
         let messages = 1 << opcode::SEND | 1 << opcode::SEND_WITH_IMM;
         let all = messages
             | 1 << opcode::RDMA_WRITE
@@ -279,7 +279,7 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
     }
 
     fn new_number(&mut self) -> u32 {
-        let reuses = self.device.profile().reuses_numbers;
+        let reuses = self.device.rules().reuses_numbers;
         let mut number = if reuses { FIRST_NUMBER } else { self.engine.numbers.max(FIRST_NUMBER) };
         while self.engine.find(number).is_some() {
             number = following(number);
@@ -291,7 +291,7 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
     /// Sets the gates that belong to the state.
     fn set_gates(&mut self, id: SlotId) {
         let slot = self.device.slot(id);
-        let unready = if self.device.profile().queues_unready { Gate::Askew } else { Gate::Closed };
+        let unready = if self.device.rules().queues_unready { Gate::Askew } else { Gate::Closed };
         let qp = self.engine.qp(id);
         let (send, recv) = match qp.state {
             State::Reset => (unready, Gate::Closed),

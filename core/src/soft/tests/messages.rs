@@ -202,8 +202,8 @@ fn a_wrong_local_key_ends_the_sender() {
                 bed = Bed::new(&device);
             }
             bed.receive(1, 64);
-            // The last piece is wrong in each case, and the region is that of the first bed: foreign
-            // to the later ones.
+            // The last piece is wrong in each case, and the region is that of the first bed:
+            // foreign to the later ones.
             let list = [bed.sge(0, 8), sge];
             post(&mut bed.a.send, &mut [send_wr(2, opcode::SEND, &list, 0)]);
             assert_eq!(bed.ids_and_statuses_at_a(), [(2, status)]);
