@@ -107,9 +107,9 @@ rxe: deps-guest ## real librdmacm on a kernel's Soft-RoCE device, in a virtual m
 .PHONY: bench-build bench bench-check
 bench-build:
 	cargo build --profile measured -p nanoverbs-benches --bins --examples
-	cargo build --profile measured-lto -p nanoverbs-benches --examples
 bench: deps-bench bench-build ## everything measured beside C, a table, and target/bench/report.json
 	$(call step,$@)
+	cargo build --profile measured-lto -p nanoverbs-benches --example contenders
 	$(TARGET)/measured/bench
 bench-check: deps-build bench-build ## the instruction bars alone
 	$(call step,$@)

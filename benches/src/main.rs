@@ -5,6 +5,7 @@ mod bed;
 mod fixed;
 mod instructions;
 mod object;
+mod plot;
 mod report;
 mod rings;
 mod tail;
@@ -33,8 +34,14 @@ fn check() {
         println!("skipped: bench-check (valgrind is not installed)");
         return;
     };
-    let rows = bars::instructions(&objects, &counts);
-    report::print(&rows);
+    report::print(&bars::instructions(&objects, &counts));
+    let slower = bars::slower(&objects, &counts);
+    for line in &slower {
+        eprintln!("bench-check: {line}");
+    }
+    if !slower.is_empty() {
+        std::process::exit(1);
+    }
 }
 
 fn everything() {
@@ -50,6 +57,8 @@ fn everything() {
     rows.extend(bars::instructions(&objects, &counts));
     let (more, series) = bars::ticks(&objects);
     rows.extend(more);
+    plot::chains(&objects);
+    plot::growth(&objects);
     rows.extend(rings::rows(&mut skipped));
     rows.extend(tail::rows(&objects));
     rows.extend(fixed::memory());
