@@ -3,10 +3,10 @@
 #![allow(missing_docs, clippy::missing_safety_doc, reason = "to be looked at, not called")]
 
 use nanoverbs_core::abi::{RecvWr, SendWr, Wc};
-use nanoverbs_core::port::{PollPort, RecvPort, SendPort};
+use nanoverbs_core::port::{Datagrams, PollPort, RecvPort, SendPort};
 use nanoverbs_core::{
-    Block, Completion, Completions, Consumer, Ended, Pool, Producer, RecvLink, RecvQueue,
-    RemoteRegion, SendLink, SendQueue, op,
+    Block, Completion, Completions, Consumer, Datagram, Ended, Part, Pool, Producer, RKey,
+    RecvLink, RecvQueue, RemoteRegion, SendLink, SendQueue, op,
 };
 
 /// A port as the adapter has it: an object and a function of a device.
@@ -59,6 +59,9 @@ unsafe impl PollPort for CompletionPort {
 
 type Sends = SendQueue<'static, Port, Block, 64>;
 type Recvs = RecvQueue<'static, ArrivalPort, Block, 64>;
+type Parts = SendQueue<'static, Port, Part, 64>;
+type DatagramSends = SendQueue<'static, Datagrams<Port>, Datagram, 64>;
+type DatagramRecvs = RecvQueue<'static, Datagrams<ArrivalPort>, Datagram, 64>;
 
 #[unsafe(no_mangle)]
 pub fn hot_send_one(queue: &mut Sends, staging: &mut SendLink<'_, 16, 4>, block: Block) -> bool {
@@ -108,6 +111,77 @@ pub fn hot_write(
 ) -> bool {
     let Ok(mut chain) = queue.reserve(staging, 1) else { return false };
     chain.push(op::Write::new(*remote), block).is_ok() && chain.submit().is_ok()
+}
+
+#[unsafe(no_mangle)]
+pub fn hot_fetch_add(
+    queue: &mut Sends,
+    staging: &mut SendLink<'_, 16, 4>,
+    remote: &RemoteRegion,
+    block: Block,
+) -> bool {
+    let Ok(mut chain) = queue.reserve(staging, 1) else { return false };
+    chain.push(op::FetchAdd::new(*remote, 1), block).is_ok() && chain.submit().is_ok()
+}
+
+#[unsafe(no_mangle)]
+pub fn hot_compare_swap(
+    queue: &mut Parts,
+    staging: &mut SendLink<'_, 16, 4>,
+    remote: &RemoteRegion,
+    part: Part,
+) -> bool {
+    let Ok(mut chain) = queue.reserve(staging, 1) else { return false };
+    chain.push(op::CompareSwap::new(*remote, 0, 1), part).is_ok() && chain.submit().is_ok()
+}
+
+#[unsafe(no_mangle)]
+pub fn hot_take_word(queue: &mut Parts) -> Option<u64> {
+    queue.take()?.context.word()
+}
+
+#[unsafe(no_mangle)]
+pub fn hot_invalidate(
+    queue: &mut Sends,
+    staging: &mut SendLink<'_, 16, 4>,
+    key: RKey,
+    blocks: [Block; 2],
+) -> bool {
+    let [first, second] = blocks;
+    let Ok(mut chain) = queue.reserve(staging, 2) else { return false };
+    chain.push(op::Invalidate::new(key), first).is_ok()
+        && chain.push(op::Send::new().invalidate(key), second).is_ok()
+        && chain.submit().is_ok()
+}
+
+#[unsafe(no_mangle)]
+pub fn hot_datagram(
+    queue: &mut DatagramSends,
+    staging: &mut SendLink<'_, 16, 4>,
+    peer: &op::Peer,
+    datagram: Datagram,
+) -> bool {
+    let Ok(mut chain) = queue.reserve(staging, 1) else { return false };
+    chain.push(op::Datagram::new(*peer), datagram).is_ok() && chain.submit().is_ok()
+}
+
+#[unsafe(no_mangle)]
+pub fn hot_receive_datagram(
+    queue: &mut DatagramRecvs,
+    staging: &mut RecvLink<'_, 16, 4>,
+    datagram: Datagram,
+) -> bool {
+    let Ok(mut chain) = queue.reserve(staging, 1) else { return false };
+    chain.push(datagram).is_ok() && chain.submit().is_ok()
+}
+
+#[unsafe(no_mangle)]
+pub fn hot_take_datagram(queue: &mut DatagramRecvs, into: &mut [u8; 64]) -> usize {
+    let Some(ended) = queue.take() else { return 0 };
+    let Some(success) = ended.outcome.success() else { return 0 };
+    let payload = ended.context.payload(success);
+    into.iter_mut().zip(payload).for_each(|(to, from)| *to = *from);
+    payload.len()
 }
 
 #[unsafe(no_mangle)]

@@ -47,6 +47,10 @@ pub unsafe trait SendBuffers: 'static {
     note = "a pool's `Block` does, and `(Block, T)` pairs it with data of your own"
 )]
 pub unsafe trait RecvBuffers: 'static {
+    /// Whether it leaves room for the forty bytes that precede a datagram, and hides them. Such contexts
+    /// go into datagram queues, and no others do.
+    const DATAGRAM: bool = false;
+
     /// Names each piece of memory, in the order in which the message fills them.
     fn scatter(&self, list: &mut SliceList<'_>);
 }
@@ -163,9 +167,11 @@ unsafe impl RecvBuffers for () {
 }
 
 macro_rules! pass_on {
-    ($buffers:ident, $names:ident) => {
+    ($buffers:ident, $names:ident $(, $DATAGRAM:ident)?) => {
         // SAFETY: the memory is the first field's, which lives as long as the pair.
         unsafe impl<B: $buffers, T: 'static> $buffers for (B, T) {
+            $(const $DATAGRAM: bool = B::$DATAGRAM;)?
+
             #[inline(always)]
             fn $names(&self, list: &mut SliceList<'_>) {
                 self.0.$names(list);
@@ -194,6 +200,8 @@ macro_rules! pass_on {
 
         // SAFETY: the memory is that of the value inside, which lives as long as the option.
         unsafe impl<B: $buffers> $buffers for Option<B> {
+            $(const $DATAGRAM: bool = B::$DATAGRAM;)?
+
             #[inline(always)]
             fn $names(&self, list: &mut SliceList<'_>) {
                 if let Some(buffers) = self {
@@ -205,4 +213,4 @@ macro_rules! pass_on {
 }
 
 pass_on!(SendBuffers, gather);
-pass_on!(RecvBuffers, scatter);
+pass_on!(RecvBuffers, scatter, DATAGRAM);

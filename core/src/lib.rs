@@ -24,6 +24,14 @@ pub mod port;
 mod pool;
 pub use pool::{Block, BlockHeader, Pool, PoolError, PoolRoot, StillOut};
 
+#[expect(unsafe_code, reason = "a part is a view of a block's memory")]
+mod part;
+pub use part::Part;
+
+#[expect(unsafe_code, reason = "a datagram is a view of a block's memory")]
+mod datagram;
+pub use datagram::Datagram;
+
 #[expect(unsafe_code, reason = "linked arrays are reached through pointers")]
 mod staging;
 pub use staging::{RecvLink, RecvStaging, SendLink, SendStaging};

@@ -11,11 +11,11 @@
 //! # let _ = (last, tagged);
 //! ```
 
-use crate::abi::{Access, RdmaTarget, Target, opcode, send_flags};
+use crate::abi::{Access, RKey, RdmaTarget, SendWr, opcode, send_flags};
 use crate::completion;
 use crate::context::{RecvBuffers, SendBuffers, SliceList};
 use crate::refusal::PushError;
-use crate::region::{RemoteRegion, Wanted};
+use crate::region::{RemoteRegion, Tag, Wanted};
 
 mod sealed {
     #[expect(
@@ -27,7 +27,8 @@ mod sealed {
 
 /// An operation that can be pushed with a context of type `C`.
 ///
-/// SEND and WRITE take contexts that own memory to read, READ takes those that own memory to write.
+/// SEND and WRITE take contexts that own memory to read, READ and atomics take those that own memory to
+/// write, and what stays on this side takes any.
 pub trait Operation<C>: Header {
     #[doc(hidden)]
     fn names(context: &C, list: &mut SliceList<'_>);
@@ -42,11 +43,22 @@ pub trait Header: sealed::Sealed {
     #[doc(hidden)]
     const SINK: bool;
     #[doc(hidden)]
+    const DATAGRAM: bool = false;
+    #[doc(hidden)]
     fn header(&self) -> Head;
     #[doc(hidden)]
-    fn check(&self, total: u64) -> Result<(), PushError>;
+    fn check(&self, message: Message) -> Result<(), PushError>;
     #[doc(hidden)]
-    fn write_target(&self, target: &mut Target);
+    fn write_target(&self, request: &mut SendWr);
+}
+
+/// What an operation is checked against: the buffers that it was pushed with, and the queue.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Message {
+    pub(crate) pieces: u32,
+    pub(crate) total: u64,
+    pub(crate) queue: Tag,
 }
 
 #[doc(hidden)]
@@ -75,6 +87,15 @@ macro_rules! options {
     )*};
 }
 
+mod atomic;
+#[expect(unsafe_code, reason = "who makes a peer promises that its address handle lives")]
+mod datagram;
+mod local;
+
+pub use atomic::{CompareSwap, FetchAdd};
+pub use datagram::{Datagram, Peer};
+pub use local::Invalidate;
+
 /// SEND: the message goes into the peer's next receive.
 #[derive(Clone, Copy, Debug)]
 #[doc(alias = "IBV_WR_SEND")]
@@ -98,6 +119,25 @@ impl Send {
     pub const fn immediate(mut self, value: u32) -> Self {
         self.head.opcode = opcode::SEND_WITH_IMM;
         self.head.imm_data = value.to_be();
+        self
+    }
+
+    /// Takes `key` of the peer's out of use when the message arrives: a memory window of the peer's, or a
+    /// region. Takes the place of an immediate. [`Success::invalidated`](crate::Success::invalidated) tells
+    /// the peer; a key that is none breaks the connection.
+    ///
+    /// Keys of either side are types of their own, so the local one is not taken by mistake:
+    ///
+    /// ```compile_fail,E0308
+    /// # use nanoverbs_core::{LKey, op};
+    /// let local = LKey::from_raw(1);
+    /// let _ = op::Send::new().invalidate(local);
+    /// ```
+    #[doc(alias = "IBV_WR_SEND_WITH_INV")]
+    #[inline(always)]
+    pub const fn invalidate(mut self, key: RKey) -> Self {
+        self.head.opcode = opcode::SEND_WITH_INV;
+        self.head.imm_data = key.to_raw();
         self
     }
 
@@ -199,12 +239,12 @@ impl Header for Send {
     }
 
     #[inline(always)]
-    fn check(&self, _: u64) -> Result<(), PushError> {
+    fn check(&self, _: Message) -> Result<(), PushError> {
         Ok(())
     }
 
     #[inline(always)]
-    fn write_target(&self, _: &mut Target) {}
+    fn write_target(&self, _: &mut SendWr) {}
 }
 
 macro_rules! one_sided {
@@ -220,7 +260,7 @@ macro_rules! one_sided {
             }
 
             #[inline(always)]
-            fn check(&self, total: u64) -> Result<(), PushError> {
+            fn check(&self, Message { total, .. }: Message) -> Result<(), PushError> {
                 if total > self.remote.len() {
                     return Err(PushError::RemoteTooShort { total, remote: self.remote.len() });
                 }
@@ -232,9 +272,9 @@ macro_rules! one_sided {
             }
 
             #[inline(always)]
-            fn write_target(&self, target: &mut Target) {
+            fn write_target(&self, request: &mut SendWr) {
                 let (remote_addr, rkey) = (self.remote.addr(), self.remote.rkey());
-                target.rdma = RdmaTarget { remote_addr, rkey };
+                request.target.rdma = RdmaTarget { remote_addr, rkey };
             }
         }
     };

@@ -279,7 +279,7 @@ impl Block {
 
     /// The whole block.
     #[inline(always)]
-    fn slice(&self) -> Slice {
+    pub(crate) fn slice(&self) -> Slice {
         // SAFETY: a header becomes a block through a pool only, which has set its slice.
         unsafe { self.body().slice.unwrap_unchecked() }
     }

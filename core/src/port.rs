@@ -21,8 +21,15 @@ use crate::abi::{RecvWr, SendWr, Wc};
 /// * Anything else, with `bad` left null, means that it is not known what the device took.
 /// * A request of which the device took possession is copied during the call; the memory that its
 ///   pieces name is used until its completion and no longer, inline data during the call only.
+/// * [`DATAGRAM`](Self::DATAGRAM) is true when it leads to a datagram queue pair, and false otherwise: what a
+///   request says beside its operation depends on it, and a device follows the address handle of a
+///   datagram.
 #[doc(alias = "ibv_post_send")]
 pub unsafe trait SendPort {
+    /// Whether it leads to a datagram queue pair (UD). [`crate::op::Datagram`] goes to these and nothing
+    /// else does, which is checked when the program is compiled.
+    const DATAGRAM: bool = false;
+
     /// Posts the chain that starts with `first`; returns 0 or an error number.
     ///
     /// # Safety
@@ -40,6 +47,10 @@ pub unsafe trait SendPort {
 /// As for [`SendPort`].
 #[doc(alias = "ibv_post_recv")]
 pub unsafe trait RecvPort {
+    /// Whether it leads to a datagram queue pair (UD), where forty bytes precede each message:
+    /// [`crate::Datagram`] hides them. Which contexts go where is checked when the program is compiled.
+    const DATAGRAM: bool = false;
+
     /// Posts the chain that starts with `first`; returns 0 or an error number.
     ///
     /// # Safety
@@ -74,6 +85,8 @@ pub trait ArmPort: PollPort {
 
 // SAFETY: the port behind the reference keeps the promises.
 unsafe impl<P: SendPort + ?Sized> SendPort for &mut P {
+    const DATAGRAM: bool = P::DATAGRAM;
+
     #[inline(always)]
     unsafe fn post_send(&mut self, first: *mut SendWr, bad: &mut *mut SendWr) -> i32 {
         // SAFETY: the caller's promise.
@@ -83,6 +96,8 @@ unsafe impl<P: SendPort + ?Sized> SendPort for &mut P {
 
 // SAFETY: the port behind the reference keeps the promises.
 unsafe impl<P: RecvPort + ?Sized> RecvPort for &mut P {
+    const DATAGRAM: bool = P::DATAGRAM;
+
     #[inline(always)]
     unsafe fn post_recv(&mut self, first: *mut RecvWr, bad: &mut *mut RecvWr) -> i32 {
         // SAFETY: the caller's promise.
@@ -101,5 +116,47 @@ unsafe impl<P: PollPort + ?Sized> PollPort for &mut P {
 impl<P: ArmPort + ?Sized> ArmPort for &mut P {
     fn arm(&mut self, solicited_only: bool) -> i32 {
         (**self).arm(solicited_only)
+    }
+}
+
+/// The port of a datagram queue pair, where the device has one type of port for all of its queue pairs: the
+/// soft device.
+///
+/// A connected queue pair behind it takes datagrams for messages to its peer.
+#[derive(Debug)]
+pub struct Datagrams<P>(P);
+
+impl<P> Datagrams<P> {
+    /// The way to the same queue, for datagrams.
+    pub const fn new(port: P) -> Self {
+        Self(port)
+    }
+
+    /// The port inside.
+    pub fn into_inner(self) -> P {
+        self.0
+    }
+}
+
+// SAFETY: the port inside keeps the promises; a queue pair that is no datagram one does not look at
+// what only datagrams have.
+unsafe impl<P: SendPort> SendPort for Datagrams<P> {
+    const DATAGRAM: bool = true;
+
+    #[inline(always)]
+    unsafe fn post_send(&mut self, first: *mut SendWr, bad: &mut *mut SendWr) -> i32 {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.post_send(first, bad) }
+    }
+}
+
+// SAFETY: the port inside keeps the promises.
+unsafe impl<P: RecvPort> RecvPort for Datagrams<P> {
+    const DATAGRAM: bool = true;
+
+    #[inline(always)]
+    unsafe fn post_recv(&mut self, first: *mut RecvWr, bad: &mut *mut RecvWr) -> i32 {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.post_recv(first, bad) }
     }
 }

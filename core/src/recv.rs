@@ -484,6 +484,12 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
     where
         C: RecvBuffers,
     {
+        const {
+            assert!(
+                C::DATAGRAM == P::DATAGRAM,
+                "receives of datagrams need room for the prefix, others must not have it"
+            );
+        }
         if self.next == RecvLink::<CHAIN, SGES>::END {
             return Err(Rejected { context, error: PushError::ChainFull });
         }

@@ -85,6 +85,18 @@ pub enum PushError {
         /// The rights that it has.
         has: Access,
     },
+    /// An atomic brings back eight bytes, into one piece of that length.
+    BadAtomicLength {
+        /// Bytes that the context offers.
+        total: u64,
+        /// In so many pieces.
+        pieces: u32,
+    },
+    /// An atomic works on eight bytes that start at a multiple of eight in the peer's address space.
+    Unaligned {
+        /// Where these start.
+        remote_addr: u64,
+    },
     /// The connection was made with a READ depth of 0.
     ReadsNotNegotiated,
     /// As many READs and atomics are outstanding as the connection allows.
@@ -128,6 +140,13 @@ impl fmt::Display for PushError {
                 has.bits(),
                 needs.bits()
             ),
+            Self::BadAtomicLength { total, pieces } => write!(
+                f,
+                "the buffer of an atomic has {total} bytes in {pieces} pieces, and it takes 8 in one"
+            ),
+            Self::Unaligned { remote_addr } => {
+                write!(f, "the target of an atomic is at {remote_addr:#x}, not a multiple of 8")
+            }
             Self::ReadsNotNegotiated => {
                 f.write_str("the connection was made with a READ depth of 0")
             }

@@ -662,7 +662,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         {
             return Err(self.queue.refuse_size::<O>(slot, SGES as u32));
         }
-        if let Err(error) = operation.check(total).and_then(|()| self.check_reads::<O>()) {
+        if let Err(error) = self.check(&operation, count, total) {
             // SAFETY: written above, and the slot stays free.
             let context = unsafe { (*slot).context.assume_init_read() };
             return Err(Rejected { context, error });
@@ -700,7 +700,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         } else if given > 0 && (SGES == 0 || self.queue.hot.max_message == 0) {
             Err(PushError::TooManySges { given: 1, max: 0 })
         } else {
-            operation.check(given)
+            self.check(&operation, u32::from(given > 0), given)
         };
         if let Err(error) = fits {
             // SAFETY: written above, and the slot stays free.
@@ -750,7 +750,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
             let error = self.queue.raw_fault(count, most.min(SGES as u32), total);
             return Err(Rejected { context, error });
         }
-        if let Err(error) = operation.check(total).and_then(|()| self.check_reads::<O>()) {
+        if let Err(error) = self.check(&operation, count as u32, total) {
             return Err(Rejected { context, error });
         }
         let slot = self.queue.slot(self.id.sequence());
@@ -774,7 +774,13 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
     }
 
     #[inline(always)]
-    fn check_reads<O: op::Header>(&self) -> Result<(), PushError> {
+    fn check<O: op::Header>(
+        &self,
+        operation: &O,
+        pieces: u32,
+        total: u64,
+    ) -> Result<(), PushError> {
+        operation.check(op::Message { pieces, total, queue: self.queue.hot.domain })?;
         let max = u32::from(self.queue.hot.max_reads);
         if O::READS && self.reads.wrapping_add(u32::from(self.queue.hot.reads)) >= max {
             return Err(match max {
@@ -795,6 +801,12 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         len: u32,
         more_flags: u32,
     ) {
+        const {
+            assert!(
+                O::DATAGRAM == P::DATAGRAM,
+                "datagrams go through datagram queues, and nothing else does"
+            );
+        }
         let head = operation.header();
         let flags = head.flags | more_flags;
         // The length of what only leaves is of no use to anybody.
@@ -807,7 +819,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
             staging::write_head(request, self.id.to_raw(), count, head.opcode, flags, head.imm_data)
         };
         // SAFETY: as above.
-        operation.write_target(unsafe { &mut (*request).target });
+        operation.write_target(unsafe { &mut *request });
         self.next = self.next.wrapping_add(SendLink::<CHAIN, SGES>::STEP);
         self.id = self.id.step();
         if flags & send_flags::SIGNALED != 0 {

@@ -1,8 +1,9 @@
 //! What may change threads, and what may not be shared.
 
 use nanoverbs_core::{
-    Block, Completion, Completions, Consumer, Counters, Doorbell, Group, Member, Nap, Pool,
-    Producer, RecvQueue, RecvSeat, RecvStaging, SendLink, SendQueue, SendSeat, SendStaging, Stop,
+    Block, Completion, Completions, Consumer, Counters, Datagram, Doorbell, Group, Member, Nap,
+    Part, Pool, Producer, RecvQueue, RecvSeat, RecvStaging, SendLink, SendQueue, SendSeat,
+    SendStaging, Stop, op,
 };
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
@@ -22,6 +23,11 @@ assert_impl_all!(Completions<Port>: Send);
 assert_not_impl_any!(Completion: Clone, Copy, Default);
 assert_impl_all!(Block: Send, Sync);
 assert_not_impl_any!(Block: Clone, Copy);
+assert_impl_all!(Part: Send, Sync);
+assert_not_impl_any!(Part: Clone, Copy);
+assert_impl_all!(Datagram: Send, Sync);
+assert_not_impl_any!(Datagram: Clone, Copy);
+assert_impl_all!(op::Peer: Send, Sync, Copy);
 assert_impl_all!(Pool: Send);
 assert_not_impl_any!(Pool: Sync, Clone);
 assert_impl_all!(Producer<'static, u64, 4>: Send);

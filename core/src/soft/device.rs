@@ -10,7 +10,8 @@ use super::engine::{Driver, Engine, SlotId};
 use super::memory::{Kind, RegisterError};
 use super::profile::Profile;
 use super::queue_pair::{QueuePair, SharedReceiveQueue, Slot};
-use crate::abi::Access;
+use crate::abi::{Access, QpNum};
+use crate::op::Peer;
 use crate::region::{Domain, Region, Registration, SharedRegion};
 use crate::sync::{
     self, AtomicBool, Cell, Ordering, Padded, const_unless_loom, machine, spin_loop,
@@ -291,6 +292,15 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
         let (send, recv) = (send_queue.into(), recv_queue.into());
         let made = self.locked(|driver| driver.create_qp(config, send, recv))?;
         Ok(QueuePair::new(self, made))
+    }
+
+    /// Where datagrams for queue pair `number` of this device go, with its queue key. `domain` is the
+    /// sender's. An address needs nothing here but the number, so it stands for whoever has that number
+    /// when a datagram arrives.
+    #[doc(alias = "ibv_create_ah")]
+    pub const fn peer(&self, domain: Domain, number: QpNum, qkey: u32) -> Peer {
+        // SAFETY: this device does not follow handles.
+        unsafe { Peer::from_raw(core::ptr::null_mut(), number, qkey, domain) }
     }
 
     /// A receive queue of `depth` requests that queue pairs share, see
