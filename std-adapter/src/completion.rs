@@ -13,17 +13,19 @@
 //! user.
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use nanoverbs_core::{Armed, Completions};
-
 use crate::event::{Fate, ObjectId};
 use crate::port::PollPort;
-use crate::sys::{self, CallError, CompletionChannelPtr, CqPtr};
-use crate::{Deadline, Device};
+use crate::sys::extended::CqExtras;
+use crate::sys::{self, CallError, CqPtr};
+use crate::{Device, TimedPollPort};
 
+mod channel;
+pub use channel::CompletionChannel;
+mod options;
+pub use options::CompletionQueueOptions;
 mod error;
 pub use error::{ArmRefused, CompletionQueueError, PollPortTaken, WaitAnyError};
 
@@ -33,6 +35,7 @@ pub struct CompletionQueue {
     cq: CqPtr,
     depth: u32,
     granted: u32,
+    extras: CqExtras,
     reserved: AtomicU32,
     /// Those of them that are for sends.
     sends: AtomicU32,
@@ -69,6 +72,18 @@ impl CompletionQueue {
         depth: u32,
         channel: Option<&Arc<CompletionChannel>>,
     ) -> Result<Arc<Self>, CompletionQueueError> {
+        let options = CompletionQueueOptions::new(depth);
+        match channel {
+            Some(channel) => options.channel(channel).make(device),
+            None => options.make(device),
+        }
+    }
+
+    fn make(
+        device: &Arc<Device>,
+        options: CompletionQueueOptions,
+    ) -> Result<Arc<Self>, CompletionQueueError> {
+        let CompletionQueueOptions { depth, channel, mut extras } = options;
         device.check_process().map_err(CompletionQueueError::WrongProcess)?;
         let max = device.limits().completions;
         let wrong = CompletionQueueError::Depth { given: depth, max };
@@ -76,23 +91,39 @@ impl CompletionQueue {
             return Err(wrong);
         }
         let asked = i32::try_from(depth).map_err(|_| wrong)?;
-        if channel.is_some_and(|channel| !Arc::ptr_eq(&channel.device, device)) {
+        if channel.as_ref().is_some_and(|channel| !Arc::ptr_eq(&channel.device, device)) {
             return Err(CompletionQueueError::WrongDevice);
         }
-        // SAFETY: the device and the channel live, and this queue will hold them.
-        let made = unsafe {
-            sys::verbs::create_cq(device.context(), asked, channel.map(|channel| channel.raw))
+        let vectors = device.vectors();
+        if extras.vector >= vectors.max(1) {
+            return Err(CompletionQueueError::Vector { given: extras.vector, vectors });
+        }
+        let raw = channel.as_ref().map(|channel| channel.raw);
+        let extended = (extras.timestamps || extras.single_threaded).then(|| {
+            // SAFETY: the device and the channel live, and this queue will hold them; who asks for a
+            // single thread has promised it.
+            unsafe { sys::extended::create_cq_ex(device.context(), depth, raw, extras) }
+        });
+        let (cq, granted) = match extended {
+            Some(Ok(made)) => made,
+            // Not asked for, or not to be had: a plain one.
+            Some(Err(_)) | None => {
+                (extras.timestamps, extras.single_threaded) = (false, false);
+                // SAFETY: as above.
+                unsafe { sys::verbs::create_cq(device.context(), asked, raw, extras.vector) }
+                    .map_err(CompletionQueueError::Call)?
+            }
         };
-        let (cq, granted) = made.map_err(CompletionQueueError::Call)?;
         let granted = u32::try_from(granted).unwrap_or(depth);
         Ok(Arc::new(Self {
             cq,
             depth: depth.min(granted),
             granted,
+            extras,
             reserved: AtomicU32::new(0),
             sends: AtomicU32::new(0),
             port_taken: AtomicBool::new(false),
-            channel: channel.cloned(),
+            channel,
             fate: device.tenants().add_queue(cq),
             device: Arc::clone(device),
         }))
@@ -152,6 +183,49 @@ impl CompletionQueue {
                 self.give_back();
                 Err(PollPortTaken { unsupported: Some(error) })
             }
+        }
+    }
+
+    /// The way to poll it with the time of each completion, in place of the plain one.
+    ///
+    /// # Errors
+    ///
+    /// [`PollPortTaken`] when a port is in use, or the queue has no timestamps.
+    pub fn timed_port(self: &Arc<Self>) -> Result<TimedPollPort, PollPortTaken> {
+        if !self.has_timestamps() {
+            let unsupported = CallError::new("ibv_start_poll", libc::EOPNOTSUPP);
+            return Err(PollPortTaken { unsupported: Some(unsupported) });
+        }
+        // Acquire: as in `poll_port`.
+        if self.port_taken.swap(true, Ordering::Acquire) {
+            return Err(PollPortTaken { unsupported: None });
+        }
+        // SAFETY: the queue lives, was made with timestamps, and the port will hold it.
+        match unsafe { sys::extended::TimedPollOp::new(self.cq) } {
+            Ok(op) => Ok(TimedPollPort::new(op, Arc::clone(self))),
+            Err(error) => {
+                self.give_back();
+                Err(PollPortTaken { unsupported: Some(error) })
+            }
+        }
+    }
+
+    /// Whether it has the time of each completion.
+    pub const fn has_timestamps(&self) -> bool {
+        self.extras.timestamps
+    }
+
+    /// Whether it goes without the device library's lock.
+    pub const fn is_single_threaded(&self) -> bool {
+        self.extras.single_threaded
+    }
+
+    /// What a port's arming returns.
+    pub(crate) fn arm_code(&self, solicited_only: bool) -> i32 {
+        match self.arm(if solicited_only { Arm::Solicited } else { Arm::Any }) {
+            Ok(()) => 0,
+            Err(ArmRefused::Call(error)) => error.errno(),
+            Err(_) => libc::EINVAL,
         }
     }
 
@@ -232,144 +306,5 @@ impl Drop for CompletionQueue {
         // SAFETY: queue pairs and the port hold the queue, so none is left; every event was
         // acknowledged when it was taken.
         let _ = unsafe { sys::verbs::destroy_cq(self.cq) };
-    }
-}
-
-/// A channel that wakes for the completion queues that were made with it.
-///
-/// Its descriptor is nonblocking and readable when an armed queue got a completion, for a program's
-/// own event loop; [`drain`](Self::drain) when it is.
-#[doc(alias = "ibv_comp_channel")]
-pub struct CompletionChannel {
-    raw: CompletionChannelPtr,
-    device: Arc<Device>,
-}
-
-impl CompletionChannel {
-    /// A channel for queues of `device`.
-    ///
-    /// # Errors
-    ///
-    /// What the device says; `EMFILE` when this process has too many open files.
-    #[doc(alias = "ibv_create_comp_channel")]
-    pub fn new(device: &Arc<Device>) -> Result<Arc<Self>, CallError> {
-        // SAFETY: the device lives, and this channel will hold it.
-        let raw = unsafe { sys::verbs::create_comp_channel(device.context()) }?;
-        Ok(Arc::new(Self { raw, device: Arc::clone(device) }))
-    }
-
-    /// Takes and acknowledges the events that are there; returns how many. Never blocks.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel says.
-    #[doc(alias = "ibv_get_cq_event")]
-    #[doc(alias = "ibv_ack_cq_events")]
-    pub fn drain(&self) -> Result<usize, CallError> {
-        let mut taken = 0;
-        // SAFETY: the channel lives.
-        while unsafe { sys::verbs::take_cq_event(self.raw) }? {
-            taken += 1;
-        }
-        Ok(taken)
-    }
-
-    /// Blocks until an armed queue got a completion, and takes the events; `false` when the
-    /// deadline passed first.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel says.
-    pub fn wait(&self, deadline: impl Into<Deadline>) -> Result<bool, CallError> {
-        let deadline = deadline.into();
-        loop {
-            if self.drain()? > 0 {
-                return Ok(true);
-            }
-            let [readable] = sys::wait_readable([self.as_fd()], deadline)?;
-            if !readable {
-                return Ok(false);
-            }
-        }
-    }
-}
-
-impl CompletionChannel {
-    /// Sleeps until one of `queues` has a completion, and takes the events; `false` when the deadline
-    /// passed first. Poll them all then, whichever it was: an event does not say.
-    ///
-    /// Each queue is armed, and looked at once more after that, before this sleeps: what comes in
-    /// between is not slept over, however many queues there are.
-    ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # use nanoverbs::{CompletionChannel, CompletionQueue, Device};
-    /// use nanoverbs_core::Completions;
-    ///
-    /// # let device = Device::open("rxe0")?;
-    /// let channel = CompletionChannel::new(&device)?;
-    /// let queue = || CompletionQueue::new(&device, 64, Some(&channel));
-    /// let (sends, receives) = (queue()?, queue()?);
-    /// let mut sent: Completions<_, 16> = Completions::new(sends.poll_port()?, 64);
-    /// let mut received: Completions<_, 16> = Completions::new(receives.poll_port()?, 64);
-    /// while channel.wait_any(&mut [&mut sent, &mut received], Duration::from_secs(1))? {
-    ///     for completion in sent.poll()? { /* retire it */ }
-    ///     for completion in received.poll()? { /* retire it */ }
-    /// }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`WaitAnyError`]: a queue of another channel, one that cannot be armed or polled.
-    #[doc(alias = "ibv_req_notify_cq")]
-    #[doc(alias = "ibv_get_cq_event")]
-    pub fn wait_any<const BATCH: usize>(
-        &self,
-        queues: &mut [&mut Completions<PollPort, BATCH>],
-        deadline: impl Into<Deadline>,
-    ) -> Result<bool, WaitAnyError> {
-        let deadline = deadline.into();
-        for queue in queues.iter() {
-            let channel = queue.port().queue().channel();
-            if channel.is_none_or(|channel| !std::ptr::eq(&raw const **channel, self)) {
-                return Err(WaitAnyError::OtherChannel);
-            }
-        }
-        // Older events first: arming comes after, so that what is taken here is not missed.
-        self.drain().map_err(WaitAnyError::Call)?;
-        loop {
-            let mut ready = false;
-            for queue in queues.iter_mut() {
-                ready |= queue.arm(false).map_err(WaitAnyError::Arm)? == Armed::Ready;
-            }
-            if ready {
-                return Ok(true);
-            }
-            if !self.wait(deadline).map_err(WaitAnyError::Call)? {
-                return Ok(false);
-            }
-            // The event may be an old one, of a completion that was polled already; arming tells.
-        }
-    }
-}
-
-impl AsFd for CompletionChannel {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel outlives the borrow of `self`.
-        unsafe { sys::verbs::comp_channel_as_fd(self.raw) }
-    }
-}
-
-impl fmt::Debug for CompletionChannel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CompletionChannel").field("fd", &self.as_fd()).finish_non_exhaustive()
-    }
-}
-
-impl Drop for CompletionChannel {
-    fn drop(&mut self) {
-        // SAFETY: its queues hold the channel, so none is left.
-        let _ = unsafe { sys::verbs::destroy_comp_channel(self.raw) };
     }
 }

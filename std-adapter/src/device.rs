@@ -174,6 +174,21 @@ impl Device {
         Ok(domain)
     }
 
+    /// How many interrupts completion queues can choose from.
+    #[doc(alias = "num_comp_vectors")]
+    pub fn vectors(&self) -> u32 {
+        // SAFETY: the context lives as long as `self`.
+        unsafe { sys::verbs::vectors(self.context) }
+    }
+
+    /// How many thousand times a second the device's clock ticks; `None` when it has none.
+    #[doc(alias = "hca_core_clock")]
+    #[doc(alias = "ibv_query_device_ex")]
+    pub fn clock_khz(&self) -> Option<u64> {
+        // SAFETY: the context lives as long as `self`.
+        unsafe { sys::extended::clock_khz(self.context) }.ok().filter(|clock| *clock > 0)
+    }
+
     /// Whether the device is being removed, as far as the connection manager has told. Its removal
     /// waits until every handle of it is gone.
     pub fn is_removed(&self) -> bool {

@@ -9,13 +9,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use nanoverbs_core::Domain;
 
-use crate::sys::{self, CallError, PdPtr};
+use crate::sys::{self, CallError, PdPtr, TdPtr};
 use crate::{Device, WrongProcess};
 
 /// A protection domain of a device.
 #[doc(alias = "ibv_pd")]
 pub struct ProtectionDomain {
     pd: PdPtr,
+    /// For one of a single thread: what it stands on.
+    beneath: Option<(PdPtr, TdPtr)>,
     id: Domain,
     device: Arc<Device>,
 }
@@ -28,11 +30,56 @@ impl ProtectionDomain {
     /// [`DomainError::Exhausted`] after 8 million domains in one process, and what the device says.
     #[doc(alias = "ibv_alloc_pd")]
     pub fn new(device: &Arc<Device>) -> Result<Arc<Self>, DomainError> {
+        Self::make(device).map(Arc::new)
+    }
+
+    fn make(device: &Arc<Device>) -> Result<Self, DomainError> {
         device.check_process().map_err(DomainError::WrongProcess)?;
         let id = next_domain(&NEXT).ok_or(DomainError::Exhausted)?;
         // SAFETY: the device lives, and this domain will hold it.
         let pd = unsafe { sys::verbs::alloc_pd(device.context()) }.map_err(DomainError::Call)?;
-        Ok(Arc::new(Self { pd, id, device: Arc::clone(device) }))
+        Ok(Self { pd, beneath: None, id, device: Arc::clone(device) })
+    }
+
+    /// A new domain whose queue pairs go without the device library's locks ("thread domain"), where
+    /// the device offers that.
+    ///
+    /// # Errors
+    ///
+    /// [`DomainError::Unsupported`] when the device does not; take a plain one then.
+    ///
+    /// # Safety
+    ///
+    /// No two threads at a time post to the queue pairs of this domain, poll their completion queues,
+    /// make or destroy them or change their state (`ibv_alloc_td(3)`), from now until it is gone.
+    #[doc(alias = "ibv_alloc_td")]
+    #[doc(alias = "ibv_alloc_parent_domain")]
+    pub unsafe fn single_threaded(device: &Arc<Device>) -> Result<Arc<Self>, DomainError> {
+        let mut plain = Self::make(device)?;
+        let unsupported = |error: CallError| match error.errno() {
+            libc::EOPNOTSUPP | libc::ENOSYS => DomainError::Unsupported,
+            _ => DomainError::Call(error),
+        };
+        // SAFETY: the device lives, and this domain will hold it.
+        let td = unsafe { sys::extended::alloc_td(device.context()) }.map_err(unsupported)?;
+        // SAFETY: all live, and this domain will hold them.
+        match unsafe { sys::extended::alloc_parent_domain(device.context(), plain.pd, td) } {
+            Ok(parent) => {
+                plain.beneath = Some((plain.pd, td));
+                plain.pd = parent;
+                Ok(Arc::new(plain))
+            }
+            Err(error) => {
+                // SAFETY: the thread domain was just made and nothing uses it.
+                let _ = unsafe { sys::extended::dealloc_td(td) };
+                Err(unsupported(error))
+            }
+        }
+    }
+
+    /// Whether its queue pairs go without the device library's locks.
+    pub const fn is_single_threaded(&self) -> bool {
+        self.beneath.is_some()
     }
 
     /// Its identity, as the core's checks compare it. Unique in the process.
@@ -63,6 +110,13 @@ impl Drop for ProtectionDomain {
     fn drop(&mut self) {
         // SAFETY: regions and queue pairs hold their domain, so none is left in it.
         let _ = unsafe { sys::verbs::dealloc_pd(self.pd) };
+        if let Some((plain, td)) = self.beneath {
+            // SAFETY: the domain above them is gone, which alone used them.
+            unsafe {
+                let _ = sys::extended::dealloc_td(td);
+                let _ = sys::verbs::dealloc_pd(plain);
+            }
+        }
     }
 }
 
@@ -72,6 +126,8 @@ impl Drop for ProtectionDomain {
 pub enum DomainError {
     /// The numbers of domains have run out in this process.
     Exhausted,
+    /// The device has no such domains.
+    Unsupported,
     /// The device belongs to the parent of this process.
     WrongProcess(WrongProcess),
     /// The device says no.
@@ -84,6 +140,9 @@ impl fmt::Display for DomainError {
             Self::Exhausted => f.write_str(
                 "this process has made 8 million protection domains, more than can be told apart",
             ),
+            Self::Unsupported => {
+                f.write_str("this device has no domains of a single thread; take a plain one")
+            }
             Self::WrongProcess(error) => error.fmt(f),
             Self::Call(error) => error.fmt(f),
         }

@@ -55,9 +55,15 @@ pub use address_handle::AddressHandle;
 mod completion;
 #[cfg(feature = "verbs")]
 pub use completion::{
-    Arm, ArmRefused, CompletionChannel, CompletionQueue, CompletionQueueError, PollPortTaken,
-    WaitAnyError,
+    Arm, ArmRefused, CompletionChannel, CompletionQueue, CompletionQueueError,
+    CompletionQueueOptions, PollPortTaken, WaitAnyError,
 };
+
+#[cfg(feature = "verbs")]
+#[expect(unsafe_code, reason = "a port's promises free buffers")]
+mod timed;
+#[cfg(feature = "verbs")]
+pub use timed::{TIMED_BATCH, TimedPollPort, Timestamps};
 
 #[cfg(feature = "verbs")]
 #[expect(unsafe_code, reason = "owns a queue pair's handle")]

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use nanoverbs_core::abi::{RecvWr, SendWr, Wc};
 use nanoverbs_core::port;
 
+use crate::CompletionQueue;
 use crate::sys::ops::{PollOp, RecvOp, SendOp};
-use crate::{Arm, ArmRefused, CompletionQueue};
 
 /// `Send`, not `Sync`.
 type OneThread = PhantomData<Cell<()>>;
@@ -101,12 +101,7 @@ unsafe impl port::PollPort for PollPort {
 
 impl port::ArmPort for PollPort {
     fn arm(&mut self, solicited_only: bool) -> i32 {
-        let which = if solicited_only { Arm::Solicited } else { Arm::Any };
-        match self.queue.arm(which) {
-            Ok(()) => 0,
-            Err(ArmRefused::Call(error)) => error.errno(),
-            Err(_) => libc::EINVAL,
-        }
+        self.queue.arm_code(solicited_only)
     }
 }
 

@@ -20,6 +20,13 @@ pub enum CompletionQueueError {
     },
     /// The channel belongs to another device.
     WrongDevice,
+    /// The device has fewer interrupts.
+    Vector {
+        /// The one that was asked for.
+        given: u32,
+        /// How many there are.
+        vectors: u32,
+    },
     /// The device belongs to the parent of this process.
     WrongProcess(WrongProcess),
     /// The device says no.
@@ -33,6 +40,12 @@ impl fmt::Display for CompletionQueueError {
                 write!(f, "a completion queue of {given} cannot be had; this device has 1 to {max}")
             }
             Self::WrongDevice => f.write_str("the completion channel belongs to another device"),
+            Self::Vector { given, vectors } => {
+                write!(
+                    f,
+                    "there is no completion vector {given}; this device has {vectors}, from 0 on"
+                )
+            }
             Self::WrongProcess(error) => error.fmt(f),
             Self::Call(error) => error.fmt(f),
         }

@@ -60,6 +60,8 @@ handle! {
     CompletionChannelPtr => ibv_comp_channel;
     /// `ibv_qp *`
     QpPtr => ibv_qp;
+    /// `ibv_td *`
+    TdPtr => ibv_td;
     /// `ibv_ah *`
     AhPtr => ibv_ah;
 }

@@ -34,10 +34,12 @@ mod cm_event;
 #[cfg(feature = "verbs")]
 pub(crate) mod datagram;
 #[cfg(feature = "verbs")]
+pub(crate) mod extended;
+#[cfg(feature = "verbs")]
 mod handle;
 #[cfg(feature = "verbs")]
 pub(crate) use handle::{
-    AhPtr, ChannelPtr, CmIdPtr, CompletionChannelPtr, ContextPtr, CqPtr, MrPtr, PdPtr, QpPtr,
+    AhPtr, ChannelPtr, CmIdPtr, CompletionChannelPtr, ContextPtr, CqPtr, MrPtr, PdPtr, QpPtr, TdPtr,
 };
 #[cfg(feature = "verbs")]
 mod layout;

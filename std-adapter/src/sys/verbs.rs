@@ -1,8 +1,7 @@
 //! libibverbs: devices, domains, regions, completion queues, and what a queue pair needs beside its
 //! data path.
 //!
-//! Exported functions only. Calls that rdma-sys routes through the extended table
-//! (`ibv_create_cq_ex`, `ibv_query_device_ex`, …) say "unsupported" on 64 bit and are not used.
+//! Exported functions only; what needs the extended table is in [`extended`](super::extended).
 
 use std::ffi::{CStr, c_int};
 use std::mem::MaybeUninit;
@@ -77,6 +76,16 @@ pub(crate) unsafe fn device_name(context: ContextPtr) -> String {
     }
     // SAFETY: a name is a C string that lives as long as its device.
     unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+}
+
+/// How many interrupts completion queues can choose from.
+///
+/// # Safety
+///
+/// The context is alive.
+pub(crate) unsafe fn vectors(context: ContextPtr) -> u32 {
+    // SAFETY: the caller's promise.
+    u32::try_from(unsafe { (*context.as_ptr()).num_comp_vectors }).unwrap_or(0)
 }
 
 /// # Safety
@@ -227,10 +236,14 @@ pub(crate) unsafe fn create_cq(
     context: ContextPtr,
     depth: c_int,
     channel: Option<CompletionChannelPtr>,
+    vector: u32,
 ) -> Result<(CqPtr, c_int), CallError> {
     let channel = channel.map_or(ptr::null_mut(), CompletionChannelPtr::as_ptr);
     // SAFETY: the caller's promise.
-    let cq = unsafe { ffi::ibv_create_cq(context.as_ptr(), depth, ptr::null_mut(), channel, 0) };
+    let cq = unsafe {
+        let vector = vector.cast_signed();
+        ffi::ibv_create_cq(context.as_ptr(), depth, ptr::null_mut(), channel, vector)
+    };
     let cq = non_null("ibv_create_cq", cq)?;
     // SAFETY: the queue was just made.
     let granted = unsafe { (*cq.as_ptr()).cqe };

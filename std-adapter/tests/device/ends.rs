@@ -45,7 +45,10 @@ pub(crate) fn options() -> QueuePairOptions {
     QueuePairOptions::new(8, 8).inline(64)
 }
 
-pub(crate) fn queues(device: &Arc<Device>) -> (Arc<CompletionQueue>, Arc<CompletionQueue>) {
+/// Where sends and receives complete.
+pub(crate) type Queues = (Arc<CompletionQueue>, Arc<CompletionQueue>);
+
+pub(crate) fn queues(device: &Arc<Device>) -> Queues {
     let queue = || CompletionQueue::new(device, 8, None).expect("a completion queue");
     (queue(), queue())
 }
@@ -147,6 +150,8 @@ pub(crate) struct Setup {
     pub(crate) server: ConnectParams,
     /// Receives of [`PIECE`] bytes on each side, posted before connecting.
     pub(crate) receives: usize,
+    /// The completion queues of each side.
+    pub(crate) queues: fn(&Arc<Device>) -> Queues,
 }
 
 impl Default for Setup {
@@ -156,6 +161,7 @@ impl Default for Setup {
             client: ConnectParams::new(),
             server: ConnectParams::new(),
             receives: 0,
+            queues,
         }
     }
 }
@@ -172,7 +178,7 @@ pub(crate) fn connected_at(at: SocketAddr, setup: &Setup) -> (End, End) {
         let client = scope.spawn(move || {
             let route = Connector::new().resolve(peer, PATIENCE).expect("a route");
             let domain = route.device().domain().expect("a domain");
-            let (send, recv) = queues(route.device());
+            let (send, recv) = (setup.queues)(route.device());
             let outgoing = route
                 .create_queue_pair(&domain, &send, &recv, setup.options)
                 .expect("a queue pair");
@@ -185,7 +191,7 @@ pub(crate) fn connected_at(at: SocketAddr, setup: &Setup) -> (End, End) {
         });
         let request = listener.accept(PATIENCE).expect("a request");
         let domain = request.device().domain().expect("a domain");
-        let (send, recv) = queues(request.device());
+        let (send, recv) = (setup.queues)(request.device());
         let incoming =
             request.create_queue_pair(&domain, &send, &recv, setup.options).expect("a queue pair");
         let mut parts = Parts::new(incoming.queue_pair());
