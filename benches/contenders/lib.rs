@@ -51,7 +51,8 @@ type Queue<C> = SendQueue<'static, Qp, C, DEPTH>;
 /// What every contender of this library has.
 struct State<C: 'static> {
     setup: Setup,
-    queues: Box<[Queue<C>]>,
+    /// Each allocated beside its slots, as C's are.
+    queues: Box<[Box<Queue<C>>]>,
     completions: Completions<Cq, BATCH>,
     staging: SendLink<'static, CHAIN, 1>,
     messages: Box<[Message]>,
@@ -76,7 +77,7 @@ unsafe fn open<C: 'static>(setup: *const Setup) -> Box<State<C>> {
             let config = config.chain(CHAIN as u16).period((DEPTH / 2) as u16);
             let mut queue = SendQueue::new(port, slots, config).expect("the numbers fit");
             queue.open();
-            queue
+            Box::new(queue)
         })
         .collect();
     // SAFETY: `requests` has `per_round` entries.
@@ -216,7 +217,8 @@ fn rounds<C: 'static, R>(
     let chain = state.setup.chain as usize;
     let (mut sum, mut at) = (0_u64, 0);
     for _ in 0..rounds {
-        let Some(queue) = state.queues.get_mut(at) else { fail() };
+        // SAFETY: `at` stays below the length.
+        let queue = unsafe { state.queues.get_unchecked_mut(at) };
         post(source, queue, &mut state.staging, &state.messages, chain);
         sum = sum.wrapping_add(consume(&mut state.completions, queue, |context| {
             number(source, context)
