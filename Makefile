@@ -75,7 +75,7 @@ no-std: ## the core on bare metal: built for two targets, and a program that run
 	        cargo build -p nanoverbs-core --target $$target || exit; \
 	    else $(call skip,no-std for '$$target',the target cannot be had); fi; \
 	done
-	cargo run --release -p nanoverbs-bare
+	cargo run --profile bare -p nanoverbs-bare
 
 .PHONY: loom
 loom: ## every interleaving of what two threads share
