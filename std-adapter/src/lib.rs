@@ -87,3 +87,7 @@ pub mod poller;
 pub use poller::Poller;
 
 pub mod coverage;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
