@@ -6,7 +6,7 @@ use nanoverbs_core::abi::{RecvWr, SendWr, Wc};
 use nanoverbs_core::port::{Datagrams, PollPort, RecvPort, SendPort};
 use nanoverbs_core::{
     Block, Completion, Completions, Consumer, Datagram, Ended, Part, Pool, Producer, RKey,
-    RecvLink, RecvQueue, RemoteRegion, SendLink, SendQueue, op,
+    RecvLink, RecvQueue, RemoteRegion, SendLink, SendQueue, SharedEnded, SharedRecvQueue, op,
 };
 
 /// A port as the adapter has it: an object and a function of a device.
@@ -59,6 +59,7 @@ unsafe impl PollPort for CompletionPort {
 
 type Sends = SendQueue<'static, Port, Block, 64>;
 type Recvs = RecvQueue<'static, ArrivalPort, Block, 64>;
+type SharedRecvs = SharedRecvQueue<'static, ArrivalPort, Block, 64>;
 type Parts = SendQueue<'static, Port, Part, 64>;
 type DatagramSends = SendQueue<'static, Datagrams<Port>, Datagram, 64>;
 type DatagramRecvs = RecvQueue<'static, Datagrams<ArrivalPort>, Datagram, 64>;
@@ -182,6 +183,40 @@ pub fn hot_take_datagram(queue: &mut DatagramRecvs, into: &mut [u8; 64]) -> usiz
     let payload = ended.context.payload(success);
     into.iter_mut().zip(payload).for_each(|(to, from)| *to = *from);
     payload.len()
+}
+
+#[unsafe(no_mangle)]
+pub fn hot_receive_shared(
+    queue: &mut SharedRecvs,
+    staging: &mut RecvLink<'_, 16, 4>,
+    pool: &mut Pool,
+) -> bool {
+    let Ok(mut chain) = queue.reserve(staging, 16) else { return false };
+    for _ in 0..16 {
+        let Some(block) = pool.allocate() else { break };
+        if chain.push(block).is_err() {
+            break;
+        }
+    }
+    chain.submit().is_ok()
+}
+
+#[unsafe(no_mangle)]
+pub fn hot_poll_shared(
+    completions: &mut Completions<CompletionPort>,
+    shared: &mut SharedRecvs,
+) -> usize {
+    let mut strays = 0;
+    let Ok(batch) = completions.poll() else { return usize::MAX };
+    for completion in batch {
+        strays = usize::wrapping_add(strays, usize::from(shared.retire(completion).is_err()));
+    }
+    strays
+}
+
+#[unsafe(no_mangle)]
+pub fn hot_take_shared(queue: &mut SharedRecvs) -> Option<SharedEnded<Block>> {
+    queue.take()
 }
 
 #[unsafe(no_mangle)]

@@ -32,6 +32,10 @@ pub use part::Part;
 mod datagram;
 pub use datagram::Datagram;
 
+#[expect(unsafe_code, reason = "its owner keeps the memory that a device follows")]
+mod shared_slice;
+pub use shared_slice::SharedSlice;
+
 #[expect(unsafe_code, reason = "linked arrays are reached through pointers")]
 mod staging;
 pub use staging::{RecvLink, RecvStaging, SendLink, SendStaging};
@@ -46,8 +50,12 @@ pub use send::{SendChain, SendConfig, SendQueue, SendSlots};
 mod recv;
 pub use recv::{RecvChain, RecvConfig, RecvQueue, RecvSlots};
 
+#[expect(unsafe_code, reason = "contexts rest in uninitialised slots while a device has them")]
+mod shared;
+pub use shared::{SharedEnded, SharedRecvChain, SharedRecvQueue, SharedRecvSlots};
+
 mod refusal;
-pub use refusal::{Cause, ConfigError, PushError, Rejected, ReserveError, SubmitError};
+pub use refusal::{Cause, ConfigError, LimitError, PushError, Rejected, ReserveError, SubmitError};
 
 #[expect(unsafe_code, reason = "a port's promises bound what was polled")]
 mod completion;

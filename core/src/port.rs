@@ -59,6 +59,16 @@ pub unsafe trait RecvPort {
     unsafe fn post_recv(&mut self, first: *mut RecvWr, bad: &mut *mut RecvWr) -> i32;
 }
 
+/// The way to a receive queue that queue pairs share, which can say when it runs low.
+///
+/// Used by [`crate::SharedRecvQueue::arm_limit`].
+#[doc(alias = "ibv_modify_srq")]
+pub trait LimitPort: RecvPort {
+    /// Asks for one event when fewer than `limit` receives are left, 0 for none; returns 0 or an error
+    /// number.
+    fn arm_limit(&mut self, limit: u32) -> i32;
+}
+
 /// The way to a device's completion queue. The shape is that of `ibv_poll_cq(3)`.
 ///
 /// # Safety
@@ -102,6 +112,12 @@ unsafe impl<P: RecvPort + ?Sized> RecvPort for &mut P {
     unsafe fn post_recv(&mut self, first: *mut RecvWr, bad: &mut *mut RecvWr) -> i32 {
         // SAFETY: the caller's promise.
         unsafe { (**self).post_recv(first, bad) }
+    }
+}
+
+impl<P: LimitPort + ?Sized> LimitPort for &mut P {
+    fn arm_limit(&mut self, limit: u32) -> i32 {
+        (**self).arm_limit(limit)
     }
 }
 

@@ -17,7 +17,7 @@ use core::mem::{ManuallyDrop, MaybeUninit};
 use core::ptr::{self, NonNull};
 
 use crate::abi::{RecvWr, Sge, WcStatus};
-use crate::completion::{Completion, Ended, Failure, Foreign, Operation, Outcome, Success};
+use crate::completion::{Completion, Ended, Failure, Foreign, Operation};
 use crate::context::{RecvBuffers, SliceList};
 use crate::group::RecvSeat;
 use crate::id::{NextId, Serial};
@@ -25,15 +25,15 @@ use crate::leak;
 use crate::port::RecvPort;
 use crate::refusal::{Cause, ConfigError, PushError, Rejected, ReserveError, SubmitError};
 use crate::region::{Domain, Tag, Wanted};
-use crate::slot::End;
+use crate::slot::{Arrival, End};
 use crate::staging::RecvLink;
 
 /// The numbers of a receive queue: what was granted by the device.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvConfig {
-    domain: Domain,
-    depth: u32,
-    max_sges: u8,
+    pub(crate) domain: Domain,
+    pub(crate) depth: u32,
+    pub(crate) max_sges: u8,
 }
 
 impl RecvConfig {
@@ -67,25 +67,6 @@ pub struct RecvSlots<C, const N: usize>([RecvSlot<C>; N]);
 struct RecvSlot<C> {
     arrival: Arrival,
     context: MaybeUninit<C>,
-}
-
-/// What the completion said, kept until the context is taken.
-#[derive(Clone, Copy)]
-struct Arrival {
-    /// Bytes; the device's status when it failed.
-    len: u32,
-    /// Immediate or key; the maker's code when it failed.
-    imm_data: u32,
-    src_qp: u32,
-    flags: u16,
-    /// Fits: the codes of arrivals are 128 and 129.
-    opcode: u8,
-    end: End,
-}
-
-impl Arrival {
-    const EMPTY: Self =
-        Self { len: 0, imm_data: 0, src_qp: 0, flags: 0, opcode: 0, end: End::Done };
 }
 
 impl<C, const N: usize> RecvSlots<C, N> {
@@ -257,16 +238,8 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
         }
         let wc = completion.raw();
         let slot = self.slot(sequence);
-        let arrival = Arrival {
-            len: wc.byte_len,
-            imm_data: wc.imm_data,
-            src_qp: wc.src_qp,
-            flags: wc.wc_flags as u16,
-            opcode: wc.opcode as u8,
-            end: End::Done,
-        };
         // SAFETY: `sequence` is posted, so its slot is initialised.
-        unsafe { (*slot).arrival = arrival };
+        unsafe { (*slot).arrival = Arrival::new(wc) };
         if !completion.is_success() {
             self.mark_failed(sequence, wc.status, wc.vendor_err);
         }
@@ -302,24 +275,7 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
         // and nowhere else, because `taken` passes it.
         let (arrival, context) = unsafe { ((*slot).arrival, (*slot).context.assume_init_read()) };
         self.hot.taken = sequence.wrapping_add(1);
-        let outcome = match arrival.end {
-            End::Done => Outcome::Done(Success {
-                operation: Operation::Recv,
-                len: arrival.len,
-                flags: arrival.flags.into(),
-                imm_data: arrival.imm_data,
-                src_qp: arrival.src_qp,
-                opcode: arrival.opcode.into(),
-            }),
-            End::Failed => Outcome::Failed(Failure {
-                operation: Operation::Recv,
-                status: WcStatus::from_raw(arrival.len),
-                vendor: arrival.imm_data,
-            }),
-            End::Flushed => Outcome::Flushed,
-            End::Abandoned => Outcome::Abandoned,
-        };
-        Some(Ended { outcome, context })
+        Some(Ended { outcome: arrival.outcome(), context })
     }
 
     /// Refuses all posts from now on. What is posted stays so until its completions come.
@@ -336,7 +292,7 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
         }
     }
 
-    /// Ends everything that is posted as [`Outcome::Abandoned`], to be taken.
+    /// Ends everything that is posted as [`Outcome::Abandoned`](crate::Outcome::Abandoned), to be taken.
     ///
     /// # Safety
     ///
@@ -697,7 +653,7 @@ fn renumber(first: *mut RecvWr, start: NextId, len: u32) -> NextId {
 /// As for [`RecvPort::post_recv`], once the chain is cut; behind `last` is an entry of the same arrays.
 #[cold]
 #[inline(never)]
-unsafe fn post_short<P: RecvPort>(
+pub(crate) unsafe fn post_short<P: RecvPort>(
     port: &mut P,
     first: *mut RecvWr,
     last: *mut RecvWr,

@@ -282,6 +282,21 @@ impl<Chain> fmt::Display for SubmitError<Chain> {
 
 impl<Chain> core::error::Error for SubmitError<Chain> {}
 
+/// The device cannot tell when a shared receive queue runs low.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct LimitError {
+    /// Its error number.
+    pub code: i32,
+}
+
+impl fmt::Display for LimitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the device refused the limit of a shared receive queue with {}", self.code)
+    }
+}
+
+impl core::error::Error for LimitError {}
+
 /// A queue cannot be made with these numbers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]

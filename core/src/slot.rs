@@ -1,6 +1,7 @@
 //! What a queue remembers of a request beside its context.
 
-use crate::completion::Operation;
+use crate::abi::{Wc, WcStatus};
+use crate::completion::{Failure, Operation, Outcome, Success};
 
 /// Eight bytes, written whole by a push, so that nothing of an earlier request is left.
 ///
@@ -66,4 +67,68 @@ pub(crate) enum End {
     Abandoned = 3,
 }
 
+/// What the completion of a receive said, kept until the context is taken.
+#[derive(Clone, Copy)]
+pub(crate) struct Arrival {
+    /// Bytes; the device's status when it failed.
+    pub(crate) len: u32,
+    /// Immediate or key; the maker's code when it failed.
+    pub(crate) imm_data: u32,
+    src_qp: u32,
+    flags: u16,
+    /// Fits: the codes of arrivals are 128 and 129.
+    opcode: u8,
+    pub(crate) end: End,
+}
+
+impl Arrival {
+    pub(crate) const EMPTY: Self =
+        Self { len: 0, imm_data: 0, src_qp: 0, flags: 0, opcode: 0, end: End::Done };
+
+    /// What a good completion says.
+    #[inline(always)]
+    pub(crate) const fn new(wc: &Wc) -> Self {
+        Self {
+            len: wc.byte_len,
+            imm_data: wc.imm_data,
+            src_qp: wc.src_qp,
+            flags: wc.wc_flags as u16,
+            opcode: wc.opcode as u8,
+            end: End::Done,
+        }
+    }
+
+    /// What a bad one says.
+    #[cold]
+    pub(crate) fn failed(status: u32, vendor: u32) -> Self {
+        let status = WcStatus::from_raw(status);
+        if status == WcStatus::Flushed {
+            return Self { end: End::Flushed, ..Self::EMPTY };
+        }
+        Self { len: status.to_raw(), imm_data: vendor, end: End::Failed, ..Self::EMPTY }
+    }
+
+    #[inline(always)]
+    pub(crate) const fn outcome(self) -> Outcome {
+        match self.end {
+            End::Done => Outcome::Done(Success {
+                operation: Operation::Recv,
+                len: self.len,
+                flags: self.flags as u32,
+                imm_data: self.imm_data,
+                src_qp: self.src_qp,
+                opcode: self.opcode as u32,
+            }),
+            End::Failed => Outcome::Failed(Failure {
+                operation: Operation::Recv,
+                status: WcStatus::from_raw(self.len),
+                vendor: self.imm_data,
+            }),
+            End::Flushed => Outcome::Flushed,
+            End::Abandoned => Outcome::Abandoned,
+        }
+    }
+}
+
 static_assertions::const_assert_eq!(size_of::<Meta>(), 8);
+static_assertions::const_assert_eq!(size_of::<Arrival>(), 16);

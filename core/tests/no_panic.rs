@@ -43,7 +43,13 @@ fn panics(symbols: &str) -> Vec<&str> {
 fn the_hot_path_has_no_panic_symbol() {
     for flags in [&[][..], &["-Coverflow-checks=on"]] {
         let symbols = symbols(flags);
-        for function in ["hot_send_chain", "hot_fetch_add", "hot_datagram", "hot_take_datagram"] {
+        for function in [
+            "hot_send_chain",
+            "hot_fetch_add",
+            "hot_datagram",
+            "hot_take_datagram",
+            "hot_poll_shared",
+        ] {
             let symbol = format!(" T {function}");
             assert!(symbols.contains(&symbol), "{function} is there:\n{symbols}");
         }

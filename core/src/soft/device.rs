@@ -9,7 +9,7 @@ use super::config::{Caps, QpConfig, QueuePairError};
 use super::engine::{Driver, Engine, SlotId};
 use super::memory::{Kind, RegisterError};
 use super::profile::Profile;
-use super::queue_pair::{QueuePair, SharedReceiveQueue, Slot};
+use super::queue_pair::{QueuePair, SharedReceiveId, SharedReceiveQueue, Slot};
 use crate::abi::{Access, QpNum};
 use crate::op::Peer;
 use crate::region::{Domain, Region, Registration, SharedRegion};
@@ -316,6 +316,20 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
     ) -> Result<SharedReceiveQueue<'_, DEPTH, SGES, INLINE>, QueuePairError> {
         let made = self.locked(|driver| driver.create_shared_receive(depth))?;
         Ok(SharedReceiveQueue::new(self, made))
+    }
+
+    /// Whether a shared receive queue has run low since it was armed
+    /// ([`SharedRecvQueue::arm_limit`](crate::SharedRecvQueue::arm_limit)); an event is told once. Any
+    /// thread may ask.
+    #[doc(alias = "IBV_EVENT_SRQ_LIMIT_REACHED")]
+    pub fn ran_low(&self, queue: SharedReceiveId) -> bool {
+        self.locked(|driver| match driver.engine.shared_receive(queue.slot, queue.version) {
+            // Relaxed: the event says nothing about other memory.
+            Some(id) if queue.device == self.address() => {
+                self.slot(id).ran_low.swap(false, Ordering::Relaxed)
+            }
+            _ => false,
+        })
     }
 
     /// Runs a step under the engine's lock, for which it waits.

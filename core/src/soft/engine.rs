@@ -342,6 +342,10 @@ impl<'a, const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: 
         if early {
             self.device.slot(owner).recv.free(up_to);
         }
+        if owner != id {
+            let slot = self.device.slot(owner);
+            slot.has_left(slot.recv.tail().wrapping_sub(up_to));
+        }
         if !is_kept {
             self.fail(id);
         }

@@ -14,8 +14,8 @@ use super::profile::PostFault;
 use super::request::{RecvRequest, SendRequest};
 use super::ring::Ring;
 use crate::abi::{QpNum, RecvWr, SendWr, WcStatus};
-use crate::port::{RecvPort, SendPort};
-use crate::sync::{AtomicU32, Ordering, const_unless_loom};
+use crate::port::{LimitPort, RecvPort, SendPort};
+use crate::sync::{AtomicBool, AtomicU32, Ordering, const_unless_loom};
 
 /// The rings of one queue pair.
 pub(super) struct Slot<const DEPTH: usize, const SGES: usize, const INLINE: usize> {
@@ -23,12 +23,32 @@ pub(super) struct Slot<const DEPTH: usize, const SGES: usize, const INLINE: usiz
     pub(super) recv: Ring<RecvRequest<SGES>, DEPTH>,
     /// How many ends are in the program's hands.
     pub(super) ends: AtomicU32,
+    /// Fewer receives than this are an event, 0 for none; and whether there was one.
+    pub(super) limit: AtomicU32,
+    pub(super) ran_low: AtomicBool,
 }
 
 impl<const DEPTH: usize, const SGES: usize, const INLINE: usize> Slot<DEPTH, SGES, INLINE> {
     const_unless_loom! {
         pub(super) fn new() -> Self {
-            Self { send: Ring::new(), recv: Ring::new(), ends: AtomicU32::new(0) }
+            Self {
+                send: Ring::new(),
+                recv: Ring::new(),
+                ends: AtomicU32::new(0),
+                limit: AtomicU32::new(0),
+                ran_low: AtomicBool::new(false),
+            }
+        }
+    }
+
+    /// A shared receive queue has `left` receives: notes it when that is fewer than it is armed for.
+    pub(super) fn has_left(&self, left: usize) {
+        // Relaxed: a number to compare with; who arms it orders nothing by it.
+        let limit = self.limit.load(Ordering::Relaxed);
+        if left < limit as usize {
+            self.limit.store(0, Ordering::Relaxed);
+            // Relaxed: the event says nothing about other memory.
+            self.ran_low.store(true, Ordering::Relaxed);
         }
     }
 
@@ -134,6 +154,17 @@ unsafe impl<const DEPTH: usize, const SGES: usize, const INLINE: usize> RecvPort
                 |wr, limits, into| RecvRequest::copy(wr, limits, into),
             )
         }
+    }
+}
+
+impl<const DEPTH: usize, const SGES: usize, const INLINE: usize> LimitPort
+    for RecvEnd<'_, DEPTH, SGES, INLINE>
+{
+    /// The event is told by [`Device::ran_low`]. The end of a queue pair's own queue never has one.
+    fn arm_limit(&mut self, limit: u32) -> i32 {
+        // Relaxed: see `Slot::has_left`.
+        self.slot.limit.store(limit, Ordering::Relaxed);
+        0
     }
 }
 

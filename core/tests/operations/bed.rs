@@ -7,8 +7,8 @@ use nanoverbs_core::{
     SendSlots, SendStaging, SharedRegion, op,
 };
 
-pub(crate) type Dev = Device<4, 32>;
-type Queue = CompletionQueue<'static, 4, 32>;
+pub(crate) type Dev = Device<6, 32>;
+type Queue = CompletionQueue<'static, 6, 32>;
 
 /// Memory for ever.
 pub(crate) fn leak<T>(value: T) -> &'static mut T {
@@ -27,7 +27,7 @@ pub(crate) fn profiles() -> [Profile; 3] {
 pub(crate) struct Side<C: 'static> {
     pub(crate) sends: SendQueue<'static, SendEnd<'static, 32>, C, 32>,
     pub(crate) recvs: RecvQueue<'static, RecvEnd<'static, 32>, C, 32>,
-    pub(crate) control: Control<'static, 4, 32>,
+    pub(crate) control: Control<'static, 6, 32>,
     pub(crate) send_link: SendLink<'static, 8, 4>,
     pub(crate) recv_link: RecvLink<'static, 8, 4>,
     completions: Completions<Queue>,

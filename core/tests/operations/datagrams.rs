@@ -17,8 +17,8 @@ type Recvs = RecvQueue<'static, Datagrams<RecvEnd<'static, 32>>, Datagram, 8>;
 struct Node {
     sends: Sends,
     recvs: Recvs,
-    completions: Completions<nanoverbs_core::soft::CompletionQueue<'static, 4, 32>>,
-    control: nanoverbs_core::soft::Control<'static, 4, 32>,
+    completions: Completions<nanoverbs_core::soft::CompletionQueue<'static, 6, 32>>,
+    control: nanoverbs_core::soft::Control<'static, 6, 32>,
     peer: op::Peer,
 }
 

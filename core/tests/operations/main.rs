@@ -6,3 +6,4 @@ mod bed;
 mod datagrams;
 mod keys;
 mod messages;
+mod shared_receives;

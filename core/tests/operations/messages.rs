@@ -1,7 +1,9 @@
 //! SEND and WRITE: immediates, empty messages, order, and what a request leaves behind in its place.
 
 use nanoverbs_core::soft::{Profile, QpConfig};
-use nanoverbs_core::{Access, Block, Outcome, PushError, RKey, RemoteRegion, WcStatus, op};
+use nanoverbs_core::{
+    Access, Block, Outcome, PushError, RKey, RemoteRegion, SharedRegion, SharedSlice, WcStatus, op,
+};
 
 use crate::bed::*;
 
@@ -185,4 +187,29 @@ fn f15_inline_data_is_free_when_the_post_returns_and_only_then() {
     let arrived = b.received();
     assert_eq!(arrived.context[..64], [6; 64]);
     assert!(a.sent().outcome.is_done());
+}
+
+#[test]
+fn f20_shared_memory_is_the_source_of_a_send_and_the_sink_of_a_read() {
+    let device = device(Profile::STRICT);
+    let (mut a, mut b, domain) = pair::<SharedSlice>(device);
+    let near = leak(shared(device, domain, 8, ALL));
+    let far = leak(shared(device, domain, 8, ALL));
+    far.write_at(0, &[3; 16]).unwrap();
+    let slice = |region: &'static SharedRegion, at, len| SharedSlice::new(region, at, len).unwrap();
+    a.post(op::Read::new(far.advertise()).signaled(), slice(near, 8, 16)).unwrap();
+    assert_eq!(a.sent().outcome.success().unwrap().byte_len(), Some(16));
+    assert_eq!((word_at(near, 0), word_at(near, 16)), (0, u64::from_ne_bytes([3; 8])));
+    a.post(op::Write::new(far.advertise().at(40, 8).unwrap()), slice(near, 16, 8)).unwrap();
+    b.post_recv(slice(far, 48, 8));
+    a.post(op::Send::new().signaled(), slice(near, 8, 8)).unwrap();
+    assert!(a.sent().outcome.is_done() && a.sent().outcome.is_done());
+    assert!(b.received().outcome.is_done());
+    assert_eq!((word_at(far, 40), word_at(far, 48)), (word_at(near, 8), word_at(near, 8)));
+    assert!(SharedSlice::new(near, 60, 8).is_err());
+    // The sink of a READ must be writable for the device.
+    let source = leak(shared(device, domain, 1, Access::REMOTE_READ));
+    let missing = PushError::MissingAccess { needs: Access::LOCAL_WRITE, has: Access::REMOTE_READ };
+    let read = op::Read::new(far.advertise());
+    assert_eq!(a.post(read, slice(source, 0, 8)).unwrap_err(), missing);
 }

@@ -275,6 +275,8 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
         };
         // Relaxed: the ends are given out behind this.
         slot.ends.store(ends, Ordering::Relaxed);
+        slot.limit.store(0, Ordering::Relaxed);
+        slot.ran_low.store(false, Ordering::Relaxed);
         starts
     }
 
