@@ -16,6 +16,8 @@ mod events;
 #[cfg(feature = "verbs")]
 mod lookup;
 #[cfg(feature = "verbs")]
+mod poller;
+#[cfg(feature = "verbs")]
 mod queues;
 #[cfg(feature = "verbs")]
 mod resources;
