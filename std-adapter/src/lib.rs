@@ -86,6 +86,8 @@ pub use endpoint::Endpoint;
 pub mod poller;
 pub use poller::Poller;
 
+pub mod doctor;
+
 pub mod coverage;
 
 #[cfg(doctest)]
