@@ -11,7 +11,7 @@ use nanoverbs::endpoint::{Endpoint, Options, Side, Soft, SoftDevice};
 use nanoverbs::poller::{Drive, IdlePolicy, Poller, Turn, Work};
 use nanoverbs_core::{Block, Ended};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };

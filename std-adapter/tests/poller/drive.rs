@@ -35,7 +35,8 @@ fn echo(endpoint: &mut E, side: Side, ended: Ended<Block>) -> ControlFlow<()> {
 fn a_server_echoes_under_every_policy() {
     for idle in POLICIES {
         let (mut client, server) = pair(4);
-        let poller = Poller::builder().idle(idle).spawn(Drive::with(server, echo)).unwrap();
+        let poller = Poller::builder().idle(idle).drain(PATIENCE);
+        let poller = poller.spawn(Drive::with(server, echo)).unwrap();
         let rounds = 500;
         for round in 0..rounds {
             let mut block = client.block().unwrap();
@@ -188,7 +189,7 @@ impl Handler<Soft, Block> for Post<'_> {
 
 #[test]
 fn a_strategy_hands_orders_to_the_poller_and_all_are_sent_once() {
-    const ORDERS: u64 = 5000;
+    const ORDERS: u64 = 2000;
     for idle in POLICIES {
         let (client, mut server) = pair(8);
         let mut ring = Ring::<u64, 32>::new();
@@ -203,7 +204,7 @@ fn a_strategy_hands_orders_to_the_poller_and_all_are_sent_once() {
                 server
             });
             let work = Drive::new(client, Post { orders, sent: 0 });
-            let poller = Poller::builder().idle(idle).spawn_scoped(scope, work);
+            let poller = Poller::builder().idle(idle).drain(PATIENCE).spawn_scoped(scope, work);
             let poller = poller.map_err(|error| error.cause).unwrap();
             let waker = poller.waker();
             let mut next = 0;

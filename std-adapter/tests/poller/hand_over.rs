@@ -6,9 +6,9 @@ use std::time::Duration;
 use nanoverbs::poller::{End, IdlePolicy, Poller, Turn, Woken, allowed_cores};
 use nanoverbs_core::Ring;
 
-use super::{POLICIES, joined};
+use super::{PATIENCE, POLICIES, joined};
 
-const ORDERS: u64 = if cfg!(miri) { 100 } else { 40_000 };
+const ORDERS: u64 = if cfg!(miri) { 100 } else { 10_000 };
 
 #[test]
 fn orders_go_to_the_poller_and_answers_come_back_also_those_in_flight_at_the_stop() {
@@ -31,7 +31,7 @@ fn orders_go_to_the_poller_and_answers_come_back_also_those_in_flight_at_the_sto
                     count => Turn::Busy(count),
                 }
             });
-            let mut builder = Poller::builder().name("poll").idle(idle).batch(8);
+            let mut builder = Poller::builder().name("poll").idle(idle).batch(8).drain(PATIENCE);
             // A core of its own, where there are two.
             let cores = allowed_cores().unwrap();
             if cores.len() > 1 {
@@ -95,7 +95,7 @@ fn a_sleeping_poller_is_woken_for_each_order() {
         for round in 0..2000 {
             order.push(round).unwrap();
             waker.wake();
-            assert_eq!(dones.recv_timeout(super::PATIENCE), Ok(round));
+            assert_eq!(dones.recv_timeout(PATIENCE), Ok(round));
         }
         poller.stop();
         let report = joined(poller);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use nanoverbs::poller::{IdlePolicy, Poller, Report, Turn};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Every policy, with small numbers.
 const POLICIES: [IdlePolicy; 3] = [
