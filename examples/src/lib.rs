@@ -1,1 +1,19 @@
-//! Programs to start from.
+//! Programs to start from, and what they share.
+//!
+//! [`pingpong`] and [`readv`] are one program each, with a few lines of `main` in `src/bin`.
+#![deny(unsafe_code)]
+
+pub mod failure;
+pub use failure::Failure;
+
+#[expect(unsafe_code, reason = "asks the system for the number of an interface")]
+pub mod place;
+pub use place::Place;
+
+pub mod cpu;
+
+pub mod output;
+
+pub mod pattern;
+
+pub mod pingpong;

@@ -326,6 +326,14 @@ fn a_peer_that_is_gone_is_an_error_and_not_a_hang() {
 }
 
 #[test]
+fn a_peer_that_only_leaves_ends_the_wait_for_its_message() {
+    let (mut client, server) = pair(Options::new(), 1);
+    drop(server);
+    assert!(matches!(client.recv_completion(soon()).unwrap().outcome, Outcome::Flushed));
+    assert_eq!(client.recv_completion(soon()).unwrap_err(), WaitError::Disconnected);
+}
+
+#[test]
 fn sizes_out_of_range_are_refused_with_the_range() {
     let error = Options::new().depth(0, 1).soft_pair::<Block>(device()).unwrap_err();
     let text = error.to_string();

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use nanoverbs_core::{Domain, RecvConfig, Region, SendConfig, SharedRegion, soft};
 
 use super::driver::sealed::{Backend, Release};
@@ -33,6 +36,8 @@ pub struct Soft {
     control: Option<Control>,
     caps: soft::Caps,
     domain: Domain,
+    /// One of a pair has disconnected: what the connection manager tells the peer of a real one.
+    ended: Arc<AtomicBool>,
 }
 
 impl Options {
@@ -49,7 +54,9 @@ impl Options {
         let domain = device.domain();
         let (a, b) = (made(&self, device, domain)?, made(&self, device, domain)?);
         a.0.control.connect(&b.0.control)?;
-        Ok([prepared(&self, device, domain, a)?, prepared(&self, device, domain, b)?])
+        let ended = Arc::new(AtomicBool::new(false));
+        let a = prepared(&self, device, domain, a, Arc::clone(&ended))?;
+        Ok([a, prepared(&self, device, domain, b, ended)?])
     }
 }
 
@@ -81,10 +88,11 @@ fn prepared<C: 'static>(
     device: &'static SoftDevice,
     domain: Domain,
     (queue_pair, sent, received): Made,
+    ended: Arc<AtomicBool>,
 ) -> Result<Prepared<Soft, C>, EndpointError> {
     let soft::QueuePair { send, recv, control } = queue_pair;
     let caps = control.caps();
-    let driver = Soft { device, control: Some(control), caps, domain };
+    let driver = Soft { device, control: Some(control), caps, domain, ended };
     Inner::new(driver, send, recv, sent, received, options, caps.inline).map(Prepared)
 }
 
@@ -167,13 +175,23 @@ unsafe impl Backend for Soft {
     }
 
     fn disconnect(&mut self) {
+        // Relaxed: it says nothing about other memory.
+        self.ended.store(true, Ordering::Relaxed);
         if let Some(control) = &self.control {
             control.disconnect();
         }
     }
 
     fn has_ended(&mut self) -> bool {
-        self.control.as_ref().is_none_or(|control| control.state() == soft::State::Error)
+        let Some(control) = &self.control else { return true };
+        // Relaxed: as in `disconnect`.
+        if self.ended.load(Ordering::Relaxed) {
+            // As on a real device: the peer's end leaves this queue pair as it was, and its receives
+            // in it.
+            control.disconnect();
+            return true;
+        }
+        control.state() == soft::State::Error
     }
 
     fn arm(&mut self, _: Side) -> Result<(), CallError> {
