@@ -1,9 +1,9 @@
 //! Arming a completion queue, so that a thread may sleep until something comes.
 //!
-//! The polling thread calls, when it is about to wait for an event. A completion that came between the
-//! last poll and the arming raises no event, so who arms must look once more before it waits.
-//! [`Completions::arm`] does both, in this order, and only [`Armed::Quiet`] is the permission to wait. A
-//! thread that waits for several queues arms each of them, and waits when all are quiet.
+//! The polling thread calls, when it is about to wait for an event. A completion that came between
+//! the last poll and the arming raises no event, so who arms must look once more before it waits.
+//! [`Completions::arm`] does both, in this order, and only [`Armed::Quiet`] is the permission to
+//! wait. A thread that waits for several queues arms each of them, and waits when all are quiet.
 
 use core::fmt;
 
@@ -21,8 +21,9 @@ pub enum Armed {
 }
 
 impl<P: ArmPort, const BATCH: usize> Completions<P, BATCH> {
-    /// Asks for an event with the next completion, and looks once more. With `solicited_only`, completions of
-    /// this side's own good requests bring none, nor do receives that the peer did not flag.
+    /// Asks for an event with the next completion, and looks once more. With `solicited_only`,
+    /// completions of this side's own good requests bring none, nor do receives that the peer did
+    /// not flag.
     ///
     /// ```
     /// # use nanoverbs_core::{Armed, Completions, abi::Wc, port::{ArmPort, PollPort}};

@@ -1,7 +1,7 @@
 //! What a polling thread has done, readable from outside.
 //!
-//! One thread counts, any thread reads. Counting is a load and a store, no read-modify-write, so a reader
-//! costs the poller nothing but the line that it fetches.
+//! One thread counts, any thread reads. Counting is a load and a store, no read-modify-write, so a
+//! reader costs the poller nothing but the line that it fetches.
 
 use core::fmt;
 
@@ -25,7 +25,8 @@ use crate::sync::{AtomicUsize, Ordering, Padded, const_unless_loom};
 /// assert_eq!(reading.longest_turn, 250);
 /// ```
 ///
-/// Counts wrap at the size of a `usize`. If two threads count, some counts are lost, and nothing worse.
+/// Counts wrap at the size of a `usize`. If two threads count, some counts are lost, and nothing
+/// worse.
 pub struct Counters(Padded<Fields>);
 
 struct Fields {
@@ -73,11 +74,12 @@ impl Counters {
         }
     }
 
-    /// The counts as of now. No count goes back, and each empty poll and each completion comes with the
-    /// poll that it is of. Any thread may call; never waits.
+    /// The counts as of now. No count goes back, and each empty poll and each completion comes with
+    /// the poll that it is of. Any thread may call; never waits.
     pub fn read(&self) -> Reading {
         let fields = &self.0.0;
-        // Acquire, pairs with the release in `polled`: read before `polls`, so that their polls are in it.
+        // Acquire, pairs with the release in `polled`: read before `polls`, so that their polls are
+        // in it.
         let empty_polls = fields.empty_polls.load(Ordering::Acquire);
         let completions = fields.completions.load(Ordering::Acquire);
         Reading {

@@ -5,9 +5,9 @@
 //! a thread, writing to a file descriptor, an interrupt. The core knows no such means, only who
 //! needs it.
 //!
-//! Invariant: there is one word, and everybody changes it by a swap or an exchange, so a ring comes either
-//! before the sleeper armed, which then does not sleep, or after it, and then it says to wake. None
-//! comes between.
+//! Invariant: there is one word, and everybody changes it by a swap or an exchange, so a ring comes
+//! either before the sleeper armed, which then does not sleep, or after it, and then it says to
+//! wake. None comes between.
 
 use core::fmt;
 
@@ -22,8 +22,9 @@ const ASLEEP: u32 = 2;
 
 /// A wake-up between threads that cannot be lost.
 ///
-/// One thread waits. The order of its steps matters: look for work; when there is none, arm; sleep while
-/// the nap is not over; then look for work again. A ringer hands work over first and rings then.
+/// One thread waits. The order of its steps matters: look for work; when there is none, arm; sleep
+/// while the nap is not over; then look for work again. A ringer hands work over first and rings
+/// then.
 ///
 /// A thread that spins and never sleeps needs no doorbell.
 ///
@@ -63,21 +64,23 @@ impl Doorbell {
         }
     }
 
-    /// Says that there is work. Returns whether the thread that waits is asleep, so that the caller must
-    /// wake it; every ring that follows until it is up says `false`. Any thread may call, also from a
-    /// signal handler; never waits.
+    /// Says that there is work. Returns whether the thread that waits is asleep, so that the caller
+    /// must wake it; every ring that follows until it is up says `false`. Any thread may call, also
+    /// from a signal handler; never waits.
     #[must_use = "when it is true somebody sleeps and has to be woken"]
     #[inline(always)]
     pub fn ring(&self) -> bool {
-        // Release, pairs with the acquires in `arm` and in `Nap`: the work is visible to who answers.
-        // Acquire, pairs with the release in `arm`: what the sleeper prepared to be woken by is visible.
+        // Release, pairs with the acquires in `arm` and in `Nap`: the work is visible to who
+        // answers. Acquire, pairs with the release in `arm`: what the sleeper prepared to be woken
+        // by is visible.
         self.0.0.swap(RUNG, Ordering::AcqRel) == ASLEEP
     }
 
-    /// Announces a nap, when nobody rang since the last one. `None` when somebody did: look for work again.
+    /// Announces a nap, when nobody rang since the last one. `None` when somebody did: look for
+    /// work again.
     ///
-    /// One thread waits at a doorbell. If a second one arms meanwhile it does not sleep, but it may take the
-    /// first one's ring.
+    /// One thread waits at a doorbell. If a second one arms meanwhile it does not sleep, but it may
+    /// take the first one's ring.
     #[inline]
     pub fn arm(&self) -> Option<Nap<'_>> {
         // Release, pairs with the acquire in `ring`: what was prepared to be woken by is visible.
@@ -86,8 +89,8 @@ impl Doorbell {
         if armed.is_ok() {
             return Some(Nap(self));
         }
-        // Acquire, pairs with the release in `ring`: the work that was rung for is visible. It fails
-        // only for a second waiter.
+        // Acquire, pairs with the release in `ring`: the work that was rung for is visible. It
+        // fails only for a second waiter.
         let _ = self.0.0.compare_exchange(RUNG, QUIET, Ordering::Acquire, Ordering::Relaxed);
         None
     }
@@ -105,14 +108,14 @@ impl fmt::Debug for Doorbell {
     }
 }
 
-/// A time in which the thread that waits may sleep. Dropped, the thread is awake: rings do not ask to wake
-/// it any more. Look for work afterwards, however the nap ended.
+/// A time in which the thread that waits may sleep. Dropped, the thread is awake: rings do not ask
+/// to wake it any more. Look for work afterwards, however the nap ended.
 #[must_use = "who does not keep the nap is awake"]
 pub struct Nap<'b>(&'b Doorbell);
 
 impl Nap<'_> {
-    /// Whether somebody rang since the nap began. Sleepers wake for no reason; this says whether there
-    /// is one.
+    /// Whether somebody rang since the nap began. Sleepers wake for no reason; this says whether
+    /// there is one.
     #[inline]
     pub fn is_over(&self) -> bool {
         // Relaxed: the acquire is in the drop.

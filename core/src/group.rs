@@ -1,18 +1,19 @@
 //! Many queue pairs on one completion queue: which of them a completion belongs to.
 //!
-//! A [`Group`] is a directory, not an owner. The queues stay in the caller's arrays, of any type and
-//! depth; a member is a number below `N`, and [`Group::route`] turns a completion into that number with
-//! one mask and one compare. The thread that polls owns the group; the seats of a member, which carry its
-//! identity into its two queues, go to whichever thread makes those.
+//! A [`Group`] is a directory, not an owner. The queues stay in the caller's arrays, of any type
+//! and depth; a member is a number below `N`, and [`Group::route`] turns a completion into that
+//! number with one mask and one compare. The thread that polls owns the group; the seats of a
+//! member, which carry its identity into its two queues, go to whichever thread makes those.
 //!
 //! To keep one busy member from starving the others, retire every completion at once, which is
 //! cheap, and take the outcomes in [`Turns`], so many a member and round.
 //!
 //! Invariants:
 //!
-//! * Every index is a member's, or it waits in `line`: ready in `head..ripe`, and in `ripe..tail` until
-//!   the completion queue was seen empty once since its member left. Only then is the room of that
-//!   member in the completion queue given back, because its last completions may have filled it.
+//! * Every index is a member's, or it waits in `line`: ready in `head..ripe`, and in `ripe..tail`
+//!   until the completion queue was seen empty once since its member left. Only then is the room of
+//!   that member in the completion queue given back, because its last completions may have filled
+//!   it.
 //! * No two members ever have the same number, so a completion of a member that left is
 //!   [`Route::Stale`], also when its index is used again.
 
@@ -30,10 +31,11 @@ use crate::port::PollPort;
 
 /// Up to `N` queue pairs on one completion queue; `N` is a power of two.
 ///
-/// A directory, not an owner: the queues stay in the caller's arrays, of any type and depth. The thread that
-/// polls owns the group; the seats of a member go to whichever thread makes its queues.
+/// A directory, not an owner: the queues stay in the caller's arrays, of any type and depth. The
+/// thread that polls owns the group; the seats of a member go to whichever thread makes its queues.
 ///
-/// A group is ten bytes a member: place it in a `static` ([`crate::Place`]) or a `Box` when `N` is large.
+/// A group is ten bytes a member: place it in a `static` ([`crate::Place`]) or a `Box` when `N` is
+/// large.
 ///
 /// ```
 /// use nanoverbs_core::{Completions, Group, Joined, Route};
@@ -58,8 +60,14 @@ use crate::port::PollPort;
 ///
 /// for completion in completions.poll()? {
 ///     match group.route(&completion) {
-///         Route::Send(index) => assert!(index == member.index() && sends.retire(completion).is_ok()),
-///         Route::Recv(index) => assert!(index == member.index() && receives.retire(completion).is_ok()),
+///         Route::Send(index) => {
+///             assert_eq!(index, member.index());
+///             sends.retire(completion)?;
+///         }
+///         Route::Recv(index) => {
+///             assert_eq!(index, member.index());
+///             receives.retire(completion)?;
+///         }
 ///         Route::Stale => {} // of a queue pair that has left; counted
 ///     }
 /// }
@@ -112,12 +120,12 @@ impl<const N: usize> Group<N> {
         }
     }
 
-    /// Makes a queue pair a member, before it is created on this completion queue: reserves room for
-    /// `sends` and `receives` in flight, and gives the seats to make its two queues with
+    /// Makes a queue pair a member, before it is created on this completion queue: reserves room
+    /// for `sends` and `receives` in flight, and gives the seats to make its two queues with
     /// ([`crate::SendQueue::with_seat`], [`crate::RecvQueue::with_seat`]).
     ///
-    /// Where a member has left and there is no index or room without it, this looks whether the completion
-    /// queue is empty ([`Group::settle`]).
+    /// Where a member has left and there is no index or room without it, this looks whether the
+    /// completion queue is empty ([`Group::settle`]).
     ///
     /// # Errors
     ///
@@ -155,8 +163,8 @@ impl<const N: usize> Group<N> {
         })
     }
 
-    /// A number whose low bits are `index`, and that nobody had. An index takes one number from each
-    /// block, so a block lasts until an index comes round again.
+    /// A number whose low bits are `index`, and that nobody had. An index takes one number from
+    /// each block, so a block lasts until an index comes round again.
     fn number(&mut self, index: u16) -> u32 {
         let last = self.members[usize::from(index)] & !1;
         if let Some(block) = self.block {
@@ -188,9 +196,9 @@ impl<const N: usize> Group<N> {
         Route::Stale
     }
 
-    /// Ends a membership, once the queue pair is destroyed: completions of it that are still on their
-    /// way are stale from now on. Its index and its room come back when the completion queue was
-    /// seen empty, see [`Group::settle`].
+    /// Ends a membership, once the queue pair is destroyed: completions of it that are still on
+    /// their way are stale from now on. Its index and its room come back when the completion queue
+    /// was seen empty, see [`Group::settle`].
     ///
     /// # Errors
     ///
@@ -207,8 +215,8 @@ impl<const N: usize> Group<N> {
     }
 
     /// Takes the indices and the room of those who left back, if the completion queue is empty now.
-    /// Says how many. Call it when a poll brought nothing and [`Group::leaving`] is not 0; what it finds
-    /// in the completion queue stays for the next poll.
+    /// Says how many. Call it when a poll brought nothing and [`Group::leaving`] is not 0; what it
+    /// finds in the completion queue stays for the next poll.
     ///
     /// # Errors
     ///

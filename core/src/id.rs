@@ -6,8 +6,9 @@
 //! mask. A queue keeps the id of its next request as one number, so that a push writes it with one store
 //! and counts on with one addition.
 //!
-//! Serials come from numbers that are counted up. A [`crate::Group`] takes them in blocks, so that the low
-//! bits of a member's number are its index in the group, and gives both halves of a queue pair one number.
+//! Serials come from numbers that are counted up. A [`crate::Group`] takes them in blocks, so that
+//! the low bits of a member's number are its index in the group, and gives both halves of a queue
+//! pair one number.
 
 use crate::sync::machine::{AtomicU32, Ordering};
 
@@ -38,8 +39,8 @@ impl Serial {
     }
 }
 
-/// `count` numbers, a power of two, that no other queue of this process has. The first one, which is a
-/// multiple of `count`, is returned.
+/// `count` numbers, a power of two, that no other queue of this process has. The first one, which
+/// is a multiple of `count`, is returned.
 pub(crate) fn numbers(count: u32) -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let mask = count.wrapping_sub(1);

@@ -2,6 +2,8 @@
 //!
 //! `no_std`, no allocation; the hot path makes no system call of its own, takes no lock and has no
 //! panic.
+//!
+//! Programs can be tested with loom through this crate, software device included: see [`guide`].
 #![no_std]
 #![warn(clippy::std_instead_of_core, clippy::alloc_instead_of_core)]
 #![deny(unsafe_code)]
@@ -99,6 +101,8 @@ mod shared_bytes;
 #[expect(unsafe_code, reason = "hands the content of a static out once")]
 mod place;
 pub use place::Place;
+
+pub mod guide;
 
 mod leak;
 pub use leak::leaked_contexts;

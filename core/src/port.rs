@@ -83,7 +83,8 @@ pub unsafe trait PollPort {
     fn poll(&mut self, into: &mut [Wc]) -> i32;
 }
 
-/// A completion queue that can say when something comes. The shape is that of `ibv_req_notify_cq(3)`.
+/// A completion queue that can say when something comes. The shape is that of
+/// `ibv_req_notify_cq(3)`.
 ///
 /// Used by [`crate::Completions::arm`], which knows in which order to arm and to look.
 #[doc(alias = "ibv_req_notify_cq")]

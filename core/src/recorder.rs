@@ -1,10 +1,10 @@
 //! Latencies, recorded without an allocation.
 //!
-//! One thread owns a recorder and records; it hands the whole of it over, or merges it into another, when
-//! somebody wants to see it.
+//! One thread owns a recorder and records; it hands the whole of it over, or merges it into
+//! another, when somebody wants to see it.
 //!
-//! A value falls into one of 32 buckets of its power of two, so a bucket is at most 1/32 of its value
-//! wide: an answer is exact below 64 and at most 3.2 % too high above.
+//! A value falls into one of 32 buckets of its power of two, so a bucket is at most 1/32 of its
+//! value wide: an answer is exact below 64 and at most 3.2 % too high above.
 
 use core::fmt;
 
@@ -89,10 +89,11 @@ impl<const ROWS: usize> Recorder<ROWS> {
         if self.count == 0 { None } else { Some(self.max) }
     }
 
-    /// The value that `part` of `whole` values do not exceed: `quantile(9_999, 10_000)` is p99.99. `None`
-    /// when nothing was recorded, or `part` is not between 0 and `whole`.
+    /// The value that `part` of `whole` values do not exceed: `quantile(9_999, 10_000)` is p99.99.
+    /// `None` when nothing was recorded, or `part` is not between 0 and `whole`.
     ///
-    /// It is the upper end of the bucket, so it is never too low; it is exact for the greatest value.
+    /// It is the upper end of the bucket, so it is never too low; it is exact for the greatest
+    /// value.
     pub fn quantile(&self, part: u32, whole: u32) -> Option<u64> {
         if self.count == 0 || part > whole || whole == 0 {
             return None;
@@ -109,8 +110,8 @@ impl<const ROWS: usize> Recorder<ROWS> {
         Some(self.max)
     }
 
-    /// The buckets that have something, from the lowest: the greatest value that falls into it, and how
-    /// many did. The last bucket also has what is beyond.
+    /// The buckets that have something, from the lowest: the greatest value that falls into it, and
+    /// how many did. The last bucket also has what is beyond.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u32)> {
         let rows = self.counts.iter().enumerate();
         rows.flat_map(|(row, counts)| {

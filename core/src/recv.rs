@@ -147,7 +147,8 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
         Self::with_serial(port, slots, config, Serial::recv())
     }
 
-    /// The same for a member of a [`crate::Group`]: with the seat's identity, and no deeper than the seat.
+    /// The same for a member of a [`crate::Group`]: with the seat's identity, and no deeper than
+    /// the seat.
     ///
     /// # Errors
     ///

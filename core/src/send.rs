@@ -220,7 +220,8 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
         Self::with_serial(port, slots, config, Serial::send())
     }
 
-    /// The same for a member of a [`crate::Group`]: with the seat's identity, and no deeper than the seat.
+    /// The same for a member of a [`crate::Group`]: with the seat's identity, and no deeper than
+    /// the seat.
     ///
     /// # Errors
     ///

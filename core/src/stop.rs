@@ -1,7 +1,8 @@
 //! Asking a thread to stop.
 //!
-//! Any thread asks, and so may a signal handler: it is one store. The thread that shall stop looks once a
-//! turn, before it looks for work: what was handed over before the request is then still seen.
+//! Any thread asks, and so may a signal handler: it is one store. The thread that shall stop looks
+//! once a turn, before it looks for work: what was handed over before the request is then still
+//! seen.
 
 use core::fmt;
 
@@ -51,7 +52,8 @@ impl Stop {
     /// Raises the flag. Any thread may call, also from a signal handler; never waits.
     #[inline]
     pub fn request(&self) {
-        // Release, pairs with the acquire in `is_requested`: what was handed over before is visible.
+        // Release, pairs with the acquire in `is_requested`: what was handed over before is
+        // visible.
         self.0.store(true, Ordering::Release);
     }
 

@@ -1,8 +1,8 @@
 //! A device that does every request at once, for models of what lies between it and the threads.
 //!
-//! A [`Wire`] belongs to a send queue, on its thread; what is done goes through a ring to the [`Cq`], on
-//! the thread that polls. It keeps the promises of the ports, and sees to it that the queues keep
-//! theirs: a completion that does not fit is an overrun, and panics.
+//! A [`Wire`] belongs to a send queue, on its thread; what is done goes through a ring to the
+//! [`Cq`], on the thread that polls. It keeps the promises of the ports, and sees to it that the
+//! queues keep theirs: a completion that does not fit is an overrun, and panics.
 
 use nanoverbs_core::abi::{SendWr, Wc, send_flags};
 use nanoverbs_core::port::{PollPort, SendPort};
@@ -28,8 +28,8 @@ impl<const N: usize> Wire<N> {
     }
 }
 
-// SAFETY: it takes every chain whole and is done with it before it returns; each signaled request has
-// one completion, in the order of the posts.
+// SAFETY: it takes every chain whole and is done with it before it returns; each signaled request
+// has one completion, in the order of the posts.
 unsafe impl<const N: usize> SendPort for Wire<N> {
     unsafe fn post_send(&mut self, first: *mut SendWr, _: &mut *mut SendWr) -> i32 {
         let mut at = first;

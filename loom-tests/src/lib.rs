@@ -17,14 +17,16 @@ use loom::model::Builder;
 /// `LOOM_MAX_PREEMPTIONS` sets another bound.
 const PREEMPTIONS: usize = 3;
 
-/// Steps of one interleaving. The software device takes more than the thousand that loom allows for.
+/// Steps of one interleaving. The software device takes more than the thousand that loom allows
+/// for.
 const STEPS: usize = 20_000;
 
 /// Runs `body` in all interleavings, with a bound on the preemptions, and says how many those were.
 ///
 /// # Panics
 ///
-/// When there was only one: then the threads share nothing that loom sees, and the model shows nothing.
+/// When there was only one: then the threads share nothing that loom sees, and the model shows
+/// nothing.
 pub fn model(body: impl Fn() + Send + Sync + 'static) {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = count.clone();

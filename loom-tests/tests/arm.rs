@@ -1,10 +1,10 @@
 //! Arm and wait (F32): a completion that comes while the poller goes to sleep is not slept over.
 //!
-//! The device adds a completion first and raises the event then, if the queue is armed; hardware does
-//! these two in one order for everybody, the model by an exchange on both sides.
+//! The device adds a completion first and raises the event then, if the queue is armed; hardware
+//! does these two in one order for everybody, the model by an exchange on both sides.
 //!
-//! Mutation note. What makes the model of this file fail: a `Completions::arm` that does not look once
-//! more behind the arming.
+//! Mutation note. What makes the model of this file fail: a `Completions::arm` that does not look
+//! once more behind the arming.
 #![cfg(loom)]
 
 use std::sync::Arc;

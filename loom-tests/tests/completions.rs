@@ -1,12 +1,14 @@
-//! One completion queue, two threads that each wait for their own request (F41), and one send queue for
-//! two threads (F74).
+//! One completion queue, two threads that each wait for their own request (F41), and one send queue
+//! for two threads (F74).
 //!
-//! Only one thread can poll, because polling takes `&mut`, and only one can post to a queue. The others
-//! are handed what is theirs through rings: completions by the poller, requests to the poster.
+//! Only one thread can poll, because polling takes `&mut`, and only one can post to a queue. The
+//! others are handed what is theirs through rings: completions by the poller, requests to the
+//! poster.
 //!
 //! Mutation notes. What makes a model of this file fail:
 //!
-//! * the release in `Grant::commit`, relaxed: completions and requests are read before they are written;
+//! * the release in `Grant::commit`, relaxed: completions and requests are read before they are
+//!   written;
 //! * a `Group::route` that looks at the wrong bits: the other thread waits for ever;
 //! * a `retire` that does not ask whose the completion is: a request ends that was not done.
 #![cfg(loom)]

@@ -2,8 +2,8 @@
 //!
 //! Mutation notes. What makes the model of this file fail:
 //!
-//! * the release with which `Counters::polled` adds completions or empty polls, relaxed: they are seen
-//!   without their polls;
+//! * the release with which `Counters::polled` adds completions or empty polls, relaxed: they are
+//!   seen without their polls;
 //! * either acquire load in `Counters::read`, relaxed: the same, from the other side.
 #![cfg(loom)]
 
@@ -18,8 +18,8 @@ fn no_reading_has_a_completion_or_an_empty_poll_without_its_poll() {
     model(|| {
         let counters = Arc::new(Counters::new());
         let other = counters.clone();
-        // The reader is the spawned thread: loom compares a store with the last access only, and when
-        // the reader goes first, that is the load that the writer has just made itself.
+        // The reader is the spawned thread: loom compares a store with the last access only, and
+        // when the reader goes first, that is the load that the writer has just made itself.
         let reader = thread::spawn(move || {
             let mut last = other.read();
             for _ in 0..2 {

@@ -2,10 +2,10 @@
 //!
 //! Mutation notes. What makes a model of this file fail:
 //!
-//! * the swap in `Doorbell::ring`, without its release: the waiter answers, does not see the work yet, and
-//!   sleeps for ever;
-//! * the same, without its acquire, or the exchange in `Doorbell::arm` without its release: the ringer reads
-//!   the sleeper's handle before it is written;
+//! * the swap in `Doorbell::ring`, without its release: the waiter answers, does not see the work
+//!   yet, and sleeps for ever;
+//! * the same, without its acquire, or the exchange in `Doorbell::arm` without its release: the
+//!   ringer reads the sleeper's handle before it is written;
 //! * the exchange in `Doorbell::arm` that takes a ring, or the swap that ends a nap, without its
 //!   acquire: the waiter does not see the work that it was woken for;
 //! * a `ring` that says to wake nobody.
@@ -120,8 +120,8 @@ fn a_nap_may_end_by_itself_and_the_next_arming_sees_what_was_rung_for() {
             let _ = other.bell.ring();
         });
         let sees_work = || desk.work.load(Ordering::Relaxed) == 1;
-        // The nap ends at once, as by a time-out. Either it has swallowed the ring, and then the work is
-        // visible, or the ring is still to come.
+        // The nap ends at once, as by a time-out. Either it has swallowed the ring, and then the
+        // work is visible, or the ring is still to come.
         drop(desk.bell.arm());
         if !sees_work() {
             match desk.bell.arm() {

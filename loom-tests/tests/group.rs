@@ -1,12 +1,14 @@
 //! A group whose members come and go on one thread while another one polls.
 //!
-//! The poller owns group and completion queue. The other thread asks it to let a queue pair join, posts,
-//! destroys the queue pair with a completion still on its way, lets it leave, and joins anew, in a group
-//! of one and a completion queue of one: every index, number and place is used again at once.
+//! The poller owns group and completion queue. The other thread asks it to let a queue pair join,
+//! posts, destroys the queue pair with a completion still on its way, lets it leave, and joins
+//! anew, in a group of one and a completion queue of one: every index, number and place is used
+//! again at once.
 //!
 //! Mutation notes. What makes the model of this file fail:
 //!
-//! * a group that gives the next member the number of the last one: an old completion ends a new request;
+//! * a group that gives the next member the number of the last one: an old completion ends a new
+//!   request;
 //! * a group that gives the room back before the completion queue was seen empty: it is overrun;
 //! * the release in `Grant::commit`, relaxed: a seat is read before it is written.
 #![cfg(loom)]

@@ -2,8 +2,8 @@
 //!
 //! Mutation notes. What makes the models of this file fail:
 //!
-//! * the release of the exchange in `PoolRoot::give_back`, relaxed: the owner follows a link before it
-//!   is written;
+//! * the release of the exchange in `PoolRoot::give_back`, relaxed: the owner follows a link before
+//!   it is written;
 //! * the acquire of the swap in `Pool::allocate`, relaxed: the same, from the other side.
 #![cfg(loom)]
 

@@ -2,8 +2,8 @@
 //!
 //! Mutation notes. What makes a model of this file fail:
 //!
-//! * the release store of the tail in `Grant::commit`, relaxed: the consumer reads a slot before it is
-//!   written;
+//! * the release store of the tail in `Grant::commit`, relaxed: the consumer reads a slot before it
+//!   is written;
 //! * the acquire load of the tail in `Consumer::available`, relaxed: the same, from the other side;
 //! * the release store of the head in `Drain`'s drop, relaxed: the producer writes a slot that is
 //!   being read;

@@ -2,7 +2,8 @@
 //!
 //! Mutation notes. What makes the models of this file fail:
 //!
-//! * the store in `Stop::request`, relaxed: the poller stops before it sees what was handed over first;
+//! * the store in `Stop::request`, relaxed: the poller stops before it sees what was handed over
+//!   first;
 //! * the load in `Stop::is_requested`, relaxed: the same, from the other side.
 #![cfg(loom)]
 

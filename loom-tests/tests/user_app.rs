@@ -1,19 +1,21 @@
 //! A program on top of the library, and the proof that it sends no order twice.
 //!
-//! This is how a user would do it, with the public API alone. A strategy thread decides; a polling thread,
-//! the gateway, owns the queues. Orders and cancels go over in one ring, reports come back in another. An
-//! order that is cancelled while it waits in the gateway is never sent; one that has gone out is reported
-//! as sent. Whatever the two threads do meanwhile, each order has one report, and the exchange has seen it
-//! once if it was sent and never if it was cancelled.
+//! This is how a user would do it, with the public API alone. A strategy thread decides; a polling
+//! thread, the gateway, owns the queues. Orders and cancels go over in one ring, reports come back
+//! in another. An order that is cancelled while it waits in the gateway is never sent; one that has
+//! gone out is reported as sent. Whatever the two threads do meanwhile, each order has one report,
+//! and the exchange has seen it once if it was sent and never if it was cancelled.
 //!
-//! The exchange is the other end of a queue pair of the software device, which runs under loom too. Without
-//! `--cfg loom` the same code runs on real threads.
+//! The exchange is the other end of a queue pair of the software device, which runs under loom too.
+//! Without `--cfg loom` the same code runs on real threads.
 //!
 //! Mutation notes. What makes the model fail:
 //!
 //! * the release in `Grant::commit` of the rings, relaxed: a command is read before it is written;
-//! * the release in `Stop::request`, relaxed: the gateway ends with orders still on their way to it;
-//! * a strategy that sends an order again because it has not heard of it: the second test is this one.
+//! * the release in `Stop::request`, relaxed: the gateway ends with orders still on their way to
+//!   it;
+//! * a strategy that sends an order again because it has not heard of it: the second test is this
+//!   one.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -158,7 +160,8 @@ fn leak<T>(value: T) -> &'static mut T {
     Box::leak(Box::new(value))
 }
 
-/// Sets everything up, runs `strategy` beside a gateway, and gives the reports and what the exchange saw.
+/// Sets everything up, runs `strategy` beside a gateway, and gives the reports and what the
+/// exchange saw.
 fn trade(
     strategy: impl FnOnce(&mut Producer<'static, Command, 4>, &mut Consumer<'static, Report, 4>),
 ) -> (Vec<Report>, Vec<u32>) {

@@ -4,8 +4,8 @@
 
 use crate::id::Serial;
 
-/// A queue pair that has joined a group: the member, and a seat for each of its queues. A seat that is
-/// not needed is dropped.
+/// A queue pair that has joined a group: the member, and a seat for each of its queues. A seat that
+/// is not needed is dropped.
 #[derive(Debug)]
 #[must_use = "a member is in the group until it leaves"]
 pub struct Joined {

@@ -5,9 +5,10 @@ use core::fmt;
 /// A line of members with work, each once, served a budget at a time. The polling thread owns it.
 ///
 /// A completion queue is first come, first served: a busy queue pair fills it, and a loop that
-/// handles everything a completion brings before it looks at the next one serves nobody else meanwhile.
-/// So retire the whole batch, which only marks what has ended, and say [`Turns::ready`] for each; then
-/// serve a [`Turns::round`]. Who has more than the budget goes to the end of the line.
+/// handles everything a completion brings before it looks at the next one serves nobody else
+/// meanwhile. So retire the whole batch, which only marks what has ended, and say [`Turns::ready`]
+/// for each; then serve a [`Turns::round`]. Who has more than the budget goes to the end of the
+/// line.
 ///
 /// Invariant: each index is in the line at most once, so `N` places suffice.
 ///
@@ -59,8 +60,8 @@ impl<const N: usize> Turns<N> {
         Self { line: [0; N], flags: [0; N], head: 0, tail: 0, budget }
     }
 
-    /// Member `index` has work. It goes to the end of the line, if it is not in it. An index that is
-    /// not below `N` is nobody's.
+    /// Member `index` has work. It goes to the end of the line, if it is not in it. An index that
+    /// is not below `N` is nobody's.
     #[inline(always)]
     pub fn ready(&mut self, index: usize) {
         let Some(flags) = self.flags.get_mut(index) else { return };
@@ -78,8 +79,8 @@ impl<const N: usize> Turns<N> {
         }
     }
 
-    /// Serves everybody who waits now, in order. `serve` does one piece of work of the member and says
-    /// whether there was one. Returns how many pieces were done.
+    /// Serves everybody who waits now, in order. `serve` does one piece of work of the member and
+    /// says whether there was one. Returns how many pieces were done.
     ///
     /// When `serve` panics the member is still in the line.
     #[inline]
