@@ -107,6 +107,9 @@ pub mod guide;
 mod leak;
 pub use leak::leaked_contexts;
 
+#[cfg(doctest)]
+mod misuse;
+
 mod sync;
 
 #[cfg(doctest)]

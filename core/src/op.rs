@@ -23,13 +23,21 @@ mod sealed {
         reason = "the accounting rests on what operations say of themselves"
     )]
     pub trait Sealed {}
+
+    /// Which contexts an operation takes. Sealed as well: without it a program could implement
+    /// `Operation<Its> for Send`, in safe code, and name memory that its context does not own.
+    #[expect(
+        unnameable_types,
+        reason = "the accounting rests on what operations say of themselves"
+    )]
+    pub trait Takes<C> {}
 }
 
 /// An operation that can be pushed with a context of type `C`.
 ///
 /// SEND and WRITE take contexts that own memory to read, READ and atomics take those that own memory to
 /// write, and what stays on this side takes any.
-pub trait Operation<C>: Header {
+pub trait Operation<C>: Header + sealed::Takes<C> {
     #[doc(hidden)]
     fn names(context: &C, list: &mut SliceList<'_>);
 }
@@ -282,6 +290,10 @@ macro_rules! one_sided {
 
 one_sided!(Write, false, REMOTE_WRITE);
 one_sided!(Read, true, REMOTE_READ);
+
+impl<C: SendBuffers> sealed::Takes<C> for Send {}
+impl<C: SendBuffers> sealed::Takes<C> for Write {}
+impl<C: RecvBuffers> sealed::Takes<C> for Read {}
 
 impl<C: SendBuffers> Operation<C> for Send {
     #[inline(always)]

@@ -101,6 +101,7 @@ fn check(remote: &RemoteRegion, message: Message) -> Result<(), PushError> {
 macro_rules! atomic {
     ($Op:ident, $self:ident => ($compare_add:expr, $swap:expr)) => {
         impl sealed::Sealed for $Op {}
+        impl<C: RecvBuffers> sealed::Takes<C> for $Op {}
 
         impl Header for $Op {
             const OPERATION: completion::Operation = completion::Operation::Atomic;

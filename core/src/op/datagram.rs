@@ -104,6 +104,7 @@ impl Datagram {
 }
 
 impl sealed::Sealed for Datagram {}
+impl<C: SendBuffers> sealed::Takes<C> for Datagram {}
 impl InlineOperation for Datagram {}
 
 impl Header for Datagram {

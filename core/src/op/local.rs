@@ -34,6 +34,7 @@ impl Invalidate {
 }
 
 impl sealed::Sealed for Invalidate {}
+impl<C> sealed::Takes<C> for Invalidate {}
 
 impl Header for Invalidate {
     const OPERATION: completion::Operation = completion::Operation::Local;
