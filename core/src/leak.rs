@@ -1,4 +1,6 @@
-//! The count of contexts that can never come back.
+//! Contexts that can never come back are counted, and a panic of the user's code makes none more.
+
+use core::marker::PhantomData;
 
 use crate::sync::machine::{AtomicUsize, Ordering};
 
@@ -17,4 +19,24 @@ pub(crate) fn count(contexts: u32) {
 /// their requests. Not 0 means that a queue pair was dropped without being closed.
 pub fn leaked_contexts() -> usize {
     LEAKED.load(Ordering::Relaxed)
+}
+
+/// Gives `each` what `next` has, until that has nothing more. What is left when `each` panics, or the
+/// drop of a value, is dropped.
+pub(crate) fn hand_on<T>(next: impl FnMut() -> Option<T>, mut each: impl FnMut(T)) {
+    let mut rest = Rest { next, gives: PhantomData };
+    while let Some(value) = (rest.next)() {
+        each(value);
+    }
+}
+
+struct Rest<T, F: FnMut() -> Option<T>> {
+    next: F,
+    gives: PhantomData<T>,
+}
+
+impl<T, F: FnMut() -> Option<T>> Drop for Rest<T, F> {
+    fn drop(&mut self) {
+        while (self.next)().is_some() {}
+    }
 }

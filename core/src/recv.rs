@@ -389,13 +389,17 @@ impl<P, C, const N: usize> Drop for RecvQueue<'_, P, C, N> {
     fn drop(&mut self) {
         leak::count(self.in_flight());
         let mask = (N as u32).wrapping_sub(1);
-        while self.hot.taken != self.hot.ended {
+        let next = || {
+            if self.hot.taken == self.hot.ended {
+                return None;
+            }
             let index = (self.hot.taken & mask) as usize;
             self.hot.taken = self.hot.taken.wrapping_add(1);
-            // SAFETY: `taken != ended` before the step, so the slot held a context; it is dropped
+            // SAFETY: `taken != ended` before the step, so the slot held a context; it moves out
             // once, because `taken` has passed it.
-            unsafe { (*self.hot.slots.as_ptr().add(index)).context.assume_init_drop() };
-        }
+            Some(unsafe { (*self.hot.slots.as_ptr().add(index)).context.assume_init_read() })
+        };
+        leak::hand_on(next, drop);
     }
 }
 
@@ -601,15 +605,23 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
     /// Takes the chain apart: hands each context to `each`, the first receive's first. Nothing was
     /// posted.
     pub fn into_contexts(self, mut each: impl FnMut(C)) {
-        let this = ManuallyDrop::new(self);
-        let mut sequence = this.start.sequence();
-        while sequence != this.id.sequence() {
-            // SAFETY: slots in `head..sequence` hold the chain's contexts; each moves out once,
-            // because the chain is not dropped and the queue's head stays.
-            let context = unsafe { (*this.queue.slot(sequence)).context.assume_init_read() };
+        ManuallyDrop::new(self).give_back(&mut each);
+    }
+
+    /// The chain is not used any more.
+    fn give_back(&mut self, each: impl FnMut(C)) {
+        let (mut sequence, end) = (self.start.sequence(), self.id.sequence());
+        let next = || {
+            if sequence == end {
+                return None;
+            }
+            // SAFETY: slots in `start..id` hold the chain's contexts; each moves out once, because
+            // the chain is not used any more and `sequence` passes it.
+            let context = unsafe { (*self.queue.slot(sequence)).context.assume_init_read() };
             sequence = sequence.wrapping_add(1);
-            each(context);
-        }
+            Some(context)
+        };
+        leak::hand_on(next, each);
     }
 }
 
@@ -617,13 +629,7 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize> Drop
     for RecvChain<'_, '_, P, C, N, CHAIN, SGES>
 {
     fn drop(&mut self) {
-        let mut sequence = self.start.sequence();
-        while sequence != self.id.sequence() {
-            let slot = self.queue.slot(sequence);
-            sequence = sequence.wrapping_add(1);
-            // SAFETY: as in `into_contexts`.
-            unsafe { (*slot).context.assume_init_drop() };
-        }
+        self.give_back(drop);
     }
 }
 

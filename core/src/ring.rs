@@ -32,6 +32,10 @@ use crate::sync::{AtomicUsize, Cell, Ordering, Padded, array, const_unless_loom,
 pub struct Ring<T, const N: usize> {
     /// The next slot to take; the consumer writes it.
     head: Padded<AtomicUsize>,
+    /// The oldest value that was not taken: the consumer's own, and never behind `head`. Kept here and not
+    /// in the consumer, so that a value that was taken out of a drain which was then forgotten is not
+    /// taken again after the next split.
+    taken: Padded<Cell<usize>>,
     /// The next slot to fill; the producer writes it.
     tail: Padded<AtomicUsize>,
     slots: [Cell<MaybeUninit<T>>; N],
@@ -51,17 +55,24 @@ impl<T, const N: usize> Ring<T, N> {
         /// An empty ring.
         pub fn new() -> Self {
             const { Self::CAPACITY_OK }
-            Self { head: padded(0), tail: padded(0), slots: array![Cell::new(MaybeUninit::uninit()); N] }
+            Self {
+                head: padded(0),
+                taken: Padded(Cell::new(0)),
+                tail: padded(0),
+                slots: array![Cell::new(MaybeUninit::uninit()); N],
+            }
         }
     }
 
     /// The two halves. When both are gone the ring can be split again, with what is left in it.
     pub fn split(&mut self) -> (Producer<'_, T, N>, Consumer<'_, T, N>) {
         let ring = &*self;
+        // SAFETY: the ring is borrowed exclusively, so no consumer writes it.
+        let taken = ring.taken.0.with(|taken| unsafe { *taken });
         // Relaxed: the ring is borrowed exclusively, so whatever wrote these has been joined.
         let (head, tail) =
             (ring.head.0.load(Ordering::Relaxed), ring.tail.0.load(Ordering::Relaxed));
-        (Producer { ring, tail, head }, Consumer { ring, head, tail })
+        (Producer { ring, tail, head }, Consumer { ring, head: taken, given_up: head, tail })
     }
 
     #[inline(always)]
@@ -227,8 +238,11 @@ impl<T, const N: usize> fmt::Debug for Grant<'_, T, N> {
 #[derive(Debug)]
 pub struct Consumer<'r, T, const N: usize> {
     ring: &'r Ring<T, N>,
-    /// What the ring's head is: only this half writes it.
+    /// The oldest value that was not taken.
     head: usize,
+    /// What the ring's head is: only this half writes it. Less than `head` while slots are taken and
+    /// not given up, as when a drain was forgotten.
+    given_up: usize,
     /// The producer's index, as last seen.
     tail: usize,
 }
@@ -245,7 +259,8 @@ impl<'r, T, const N: usize> Consumer<'r, T, N> {
     #[inline(always)]
     pub fn drain(&mut self, max: usize) -> Drain<'_, T, N> {
         let end = self.head.wrapping_add(self.available(max).min(max));
-        Drain { ring: self.ring, at: self.head, head: &mut self.head, end }
+        let (head, given_up) = (&mut self.head, &mut self.given_up);
+        Drain { ring: self.ring, head, given_up, end }
     }
 
     /// Values that can be taken now. The producer adds some at any time, so it may be more already.
@@ -276,7 +291,7 @@ impl<'r, T, const N: usize> Consumer<'r, T, N> {
 pub struct Drain<'c, T, const N: usize> {
     ring: &'c Ring<T, N>,
     head: &'c mut usize,
-    at: usize,
+    given_up: &'c mut usize,
     end: usize,
 }
 
@@ -285,18 +300,22 @@ impl<T, const N: usize> Iterator for Drain<'_, T, N> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<T> {
-        if self.at == self.end {
+        let at = *self.head;
+        if at == self.end {
             return None;
         }
-        // SAFETY: slots in `at..end` are initialised and the consumer's; `at` passes this one.
-        let value = self.ring.slot(self.at).with(|slot| unsafe { (*slot).assume_init_read() });
-        self.at = self.at.wrapping_add(1);
+        // SAFETY: slots in `head..end` are initialised and the consumer's. The two stores below pass
+        // this one, so that it is taken once, also when this drain is forgotten.
+        let value = self.ring.slot(at).with(|slot| unsafe { (*slot).assume_init_read() });
+        *self.head = at.wrapping_add(1);
+        // SAFETY: only the consumer writes it, and nobody else looks while there is one.
+        self.ring.taken.0.with_mut(|taken| unsafe { *taken = at.wrapping_add(1) });
         Some(value)
     }
 
     #[inline(always)]
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.end.wrapping_sub(self.at);
+        let left = self.end.wrapping_sub(*self.head);
         (left, Some(left))
     }
 }
@@ -306,10 +325,10 @@ impl<T, const N: usize> ExactSizeIterator for Drain<'_, T, N> {}
 impl<T, const N: usize> Drop for Drain<'_, T, N> {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.at != *self.head {
-            *self.head = self.at;
+        if *self.head != *self.given_up {
+            *self.given_up = *self.head;
             // Release, pairs with the acquire in `Producer::free`: the slots are given up.
-            self.ring.head.0.store(self.at, Ordering::Release);
+            self.ring.head.0.store(*self.head, Ordering::Release);
         }
     }
 }

@@ -14,7 +14,7 @@
 
 use core::fmt;
 use core::marker::PhantomData;
-use core::mem::{ManuallyDrop, MaybeUninit};
+use core::mem::{self, ManuallyDrop, MaybeUninit};
 use core::num::{NonZeroU8, NonZeroU16};
 use core::ptr::{self, NonNull};
 
@@ -539,6 +539,14 @@ impl<P, C, const N: usize> SendQueue<'_, P, C, N> {
         self.hot.next.sequence().wrapping_sub(self.hot.ended)
     }
 
+    /// Requests in flight behind the last signaled one. When they succeed nothing says so before a signaled
+    /// one follows: who closes a queue need not wait for them.
+    pub const fn silent(&self) -> u32 {
+        let (behind, all) =
+            (self.hot.next.sequence().wrapping_sub(self.hot.loud), self.in_flight());
+        if behind < all { behind } else { all }
+    }
+
     /// Requests that have ended and wait to be taken.
     pub const fn ended(&self) -> u32 {
         self.hot.ended.wrapping_sub(self.hot.taken)
@@ -580,13 +588,17 @@ impl<P, C, const N: usize> Drop for SendQueue<'_, P, C, N> {
     fn drop(&mut self) {
         leak::count(self.in_flight());
         let mask = (N as u32).wrapping_sub(1);
-        while self.hot.taken != self.hot.ended {
+        let next = || {
+            if self.hot.taken == self.hot.ended {
+                return None;
+            }
             let index = (self.hot.taken & mask) as usize;
             self.hot.taken = self.hot.taken.wrapping_add(1);
-            // SAFETY: `taken != ended` before the step, so the slot held a context; it is dropped
+            // SAFETY: `taken != ended` before the step, so the slot held a context; it moves out
             // once, because `taken` has passed it.
-            unsafe { (*self.hot.slots.as_ptr().add(index)).context.assume_init_drop() };
-        }
+            Some(unsafe { (*self.hot.slots.as_ptr().add(index)).context.assume_init_read() })
+        };
+        leak::hand_on(next, drop);
     }
 }
 
@@ -691,7 +703,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         let slot = self.queue.slot(self.id.sequence());
         // SAFETY: `reserve` found this slot free, so nothing is overwritten that needs a drop.
         let context = unsafe { (*slot).context.write(context) };
-        let bytes = context.as_ref();
+        let bytes = bytes_of(context);
         let (start, given) = (bytes.as_ptr(), bytes.len() as u64);
         let max = u32::from(self.queue.hot.max_inline);
         let fits = if given > u64::from(max) {
@@ -971,15 +983,23 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
     /// Takes the chain apart: hands each context to `each`, the first request's first. Nothing was
     /// posted.
     pub fn into_contexts(self, mut each: impl FnMut(C)) {
-        let this = ManuallyDrop::new(self);
-        let mut sequence = this.start.sequence();
-        while sequence != this.id.sequence() {
-            // SAFETY: slots in `head..sequence` hold the chain's contexts; each moves out once,
-            // because the chain is not dropped and the queue's head stays.
-            let context = unsafe { (*this.queue.slot(sequence)).context.assume_init_read() };
+        ManuallyDrop::new(self).give_back(&mut each);
+    }
+
+    /// The chain is not used any more.
+    fn give_back(&mut self, each: impl FnMut(C)) {
+        let (mut sequence, end) = (self.start.sequence(), self.id.sequence());
+        let next = || {
+            if sequence == end {
+                return None;
+            }
+            // SAFETY: slots in `start..id` hold the chain's contexts; each moves out once, because
+            // the chain is not used any more and `sequence` passes it.
+            let context = unsafe { (*self.queue.slot(sequence)).context.assume_init_read() };
             sequence = sequence.wrapping_add(1);
-            each(context);
-        }
+            Some(context)
+        };
+        leak::hand_on(next, each);
     }
 }
 
@@ -987,13 +1007,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize> Drop
     for SendChain<'_, '_, P, C, N, CHAIN, SGES>
 {
     fn drop(&mut self) {
-        let mut sequence = self.start.sequence();
-        while sequence != self.id.sequence() {
-            let slot = self.queue.slot(sequence);
-            sequence = sequence.wrapping_add(1);
-            // SAFETY: as in `into_contexts`.
-            unsafe { (*slot).context.assume_init_drop() };
-        }
+        self.give_back(drop);
     }
 }
 
@@ -1003,6 +1017,27 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize> fmt:
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SendChain").field("len", &self.len()).finish_non_exhaustive()
     }
+}
+
+/// The bytes of a context that rests in its slot. When the user's `as_ref` panics the context is
+/// dropped, because the slot then counts as free.
+#[inline(always)]
+fn bytes_of<C: AsRef<[u8]>>(context: &mut C) -> &[u8] {
+    struct Unwound<C>(*mut C);
+
+    impl<C> Drop for Unwound<C> {
+        fn drop(&mut self) {
+            // SAFETY: made of an exclusive borrow of a context that nobody else will look at.
+            unsafe { self.0.drop_in_place() };
+        }
+    }
+
+    let context: *mut C = context;
+    let guard = Unwound(context);
+    // SAFETY: as above; the slot stays where it is.
+    let bytes = unsafe { (*context).as_ref() };
+    mem::forget(guard);
+    bytes
 }
 
 /// Has the device complete `request` with an entry in the completion queue.

@@ -234,6 +234,7 @@ impl Side<'_, '_> {
         agree!(self.sends, self.send_model);
         agree!(self.recvs, self.recv_model);
         let model = &self.send_model;
+        assert_eq!(self.sends.silent(), model.silent.min(model.in_flight()), "silent sends");
         assert_eq!(self.sends.reads(), (model.max_reads, model.reads()), "READs");
     }
 

@@ -207,21 +207,24 @@ impl World<'_, '_, '_> {
         side.recv_model.abandon();
     }
 
+    /// Polls until nothing comes; says whether anything did.
+    fn drain(&mut self) -> bool {
+        let mut moved = false;
+        for queue in 0..self.queues.len() {
+            while self.queues[queue].completions.poll().is_ok_and(|batch| batch.len() != 0) {
+                self.poll(queue, 3, false, false);
+                moved = true;
+            }
+        }
+        moved
+    }
+
     /// Carries out, polls, retires and takes until nothing moves.
     pub(crate) fn pump(&mut self) {
         let mut quiet = 0;
         while quiet < 12 {
             let mut moved = self.device.progress() != 0;
-            for queue in 0..self.queues.len() {
-                while !self.queues[queue].completions.poll().is_ok_and(|batch| batch.len() == 0) {
-                    let is_broken = self.queues[queue].completions.poll().is_err();
-                    if is_broken {
-                        break;
-                    }
-                    self.poll(queue, 3, false, false);
-                    moved = true;
-                }
-            }
+            moved |= self.drain();
             self.retire_kept();
             for (side, recv) in [(0, false), (0, true), (1, false), (1, true)] {
                 while self.take(side, recv) {
@@ -239,7 +242,10 @@ impl World<'_, '_, '_> {
             self.end_well();
         }
         (0..2).for_each(|side| self.destroy(side));
-        if !self.setup.drops {
+        if self.setup.drops {
+            // The room of a queue pair is free when its completions have been polled, and not before.
+            self.drain();
+        } else {
             self.pump();
         }
         let Self { sides, setup, .. } = self;

@@ -1,0 +1,233 @@
+//! Safe code that means harm: what is forgotten, what panics in the middle, what comes back late.
+
+mod common;
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+use common::{Device, recv_queue, send_config, send_queue};
+use nanoverbs_core::{Completions, RecvStaging, Ring, SendQueue, SendStaging, op};
+
+/// Counts its drops, and panics where it is told to.
+struct Bomb {
+    drops: Rc<Cell<u32>>,
+    in_drop: bool,
+    in_as_ref: bool,
+}
+
+impl Bomb {
+    fn new(drops: &Rc<Cell<u32>>) -> Self {
+        Self { drops: drops.clone(), in_drop: false, in_as_ref: false }
+    }
+
+    fn in_drop(mut self, yes: bool) -> Self {
+        self.in_drop = yes;
+        self
+    }
+}
+
+impl AsRef<[u8]> for Bomb {
+    fn as_ref(&self) -> &[u8] {
+        assert!(!self.in_as_ref, "as it was told");
+        b"bomb"
+    }
+}
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        self.drops.set(self.drops.get() + 1);
+        assert!(!self.in_drop, "as it was told");
+    }
+}
+
+fn panics<R>(work: impl FnOnce() -> R) {
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(work()))).is_err());
+}
+
+type Sends = SendQueue<'static, Device, Bomb, 16>;
+
+fn bed() -> (Device, Sends, SendStaging<4, 1>, Rc<Cell<u32>>) {
+    let device = Device::default();
+    let queue = send_queue(&device, send_config());
+    (device, queue, SendStaging::new(), Rc::default())
+}
+
+#[test]
+fn a_value_of_a_forgotten_drain_is_not_taken_again() {
+    let value = Rc::new(());
+    let mut ring = Ring::<_, 4>::new();
+    let (mut producer, mut consumer) = ring.split();
+    for _ in 0..3 {
+        producer.push(value.clone()).unwrap();
+    }
+    let mut drain = consumer.drain(2);
+    let first = drain.next().unwrap();
+    std::mem::forget(drain);
+    assert_eq!(consumer.len(), 2);
+    let second = consumer.pop().unwrap();
+    drop((first, second));
+    assert_eq!(Rc::strong_count(&value), 2);
+    assert_eq!(producer.room(), 3, "the slot of the forgotten drain is given up as well");
+    std::mem::forget(consumer.drain(1).map(drop).collect::<Vec<_>>());
+    let mut drain = consumer.drain(1);
+    assert!(drain.next().is_none());
+    std::mem::forget(drain);
+    drop(ring);
+    assert_eq!(Rc::strong_count(&value), 1);
+}
+
+#[test]
+fn a_value_that_left_a_forgotten_drain_is_not_dropped_with_the_ring() {
+    let value = Rc::new(());
+    let mut ring = Ring::<_, 4>::new();
+    let (mut producer, mut consumer) = ring.split();
+    producer.push(value.clone()).unwrap();
+    producer.push(value.clone()).unwrap();
+    let mut drain = consumer.drain(2);
+    let kept = drain.next().unwrap();
+    std::mem::forget(drain);
+    assert_eq!(ring.split().1.len(), 1);
+    drop(ring);
+    assert_eq!(Rc::strong_count(&value), 2);
+    drop(kept);
+}
+
+#[test]
+fn a_forgotten_grant_hands_nothing_over() {
+    let mut ring = Ring::<_, 4>::new();
+    let (mut producer, mut consumer) = ring.split();
+    let mut grant = producer.reserve(3).unwrap();
+    grant.write(1).unwrap();
+    std::mem::forget(grant);
+    assert!(consumer.pop().is_none());
+    producer.push(2).unwrap();
+    assert_eq!((consumer.pop(), consumer.pop()), (Some(2), None));
+}
+
+#[test]
+fn a_context_whose_bytes_cannot_be_had_is_dropped_once_and_the_chain_goes_on() {
+    let (device, mut queue, mut staging, drops) = bed();
+    let mut link = staging.link();
+    let mut chain = queue.reserve(&mut link, 2).unwrap();
+    let mut bomb = Bomb::new(&drops);
+    bomb.in_as_ref = true;
+    panics(|| chain.push_inline(op::Send::new(), bomb));
+    assert_eq!((drops.get(), chain.len()), (1, 0));
+    chain.push_inline(op::Send::new(), Bomb::new(&drops)).unwrap();
+    chain.submit().unwrap();
+    assert_eq!((drops.get(), &device.sends()[0].bytes[..]), (1, &b"bomb"[..]));
+    device.complete(device.sends()[0].wr_id, 0);
+    let mut completions = Completions::<_, 4>::new(device, 8);
+    completions.poll().unwrap().for_each(|completion| drop(queue.retire(completion)));
+    drop(queue);
+    assert_eq!(drops.get(), 2);
+}
+
+#[test]
+fn a_panic_on_the_way_out_of_a_chain_loses_no_context() {
+    let (_, mut queue, mut staging, drops) = bed();
+    let mut link = staging.link();
+    let mut chain = queue.reserve(&mut link, 3).unwrap();
+    for at in 0..3 {
+        let bomb = Bomb::new(&drops).in_drop(at == 1);
+        chain.push_inline(op::Send::new(), bomb).unwrap();
+    }
+    panics(|| drop(chain));
+    assert_eq!(drops.get(), 3);
+    let mut chain = queue.reserve(&mut link, 3).unwrap();
+    for _ in 0..3 {
+        chain.push_inline(op::Send::new(), Bomb::new(&drops)).unwrap();
+    }
+    panics(|| chain.into_contexts(|_| panic!("as it was told")));
+    assert_eq!((drops.get(), queue.in_flight()), (6, 0));
+}
+
+#[test]
+fn a_panic_in_the_drop_of_a_queue_loses_no_context_that_has_ended() {
+    let (device, mut queue, mut staging, drops) = bed();
+    let mut link = staging.link();
+    let mut chain = queue.reserve(&mut link, 3).unwrap();
+    for at in 0..3 {
+        let bomb = Bomb::new(&drops).in_drop(at == 0);
+        chain.push_inline(op::Send::new().signaled(), bomb).unwrap();
+    }
+    chain.submit().unwrap();
+    device.sends().iter().for_each(|sent| device.complete(sent.wr_id, 0));
+    let mut completions = Completions::<_, 4>::new(device, 8);
+    completions.poll().unwrap().for_each(|completion| drop(queue.retire(completion)));
+    panics(|| drop(queue));
+    assert_eq!(drops.get(), 3);
+}
+
+#[test]
+fn a_forgotten_chain_leaks_its_contexts_and_leaves_no_trace() {
+    let (device, mut queue, mut staging, drops) = bed();
+    let mut link = staging.link();
+    for _ in 0..20 {
+        let mut chain = queue.reserve(&mut link, 3).unwrap();
+        chain.push_inline(op::Send::new(), Bomb::new(&drops)).unwrap();
+        std::mem::forget(chain);
+    }
+    assert_eq!((queue.in_flight(), queue.free(), device.calls()), (0, 16, 0));
+    let mut chain = queue.reserve(&mut link, 4).unwrap();
+    for _ in 0..4 {
+        chain.push_inline(op::Send::new(), Bomb::new(&drops)).unwrap();
+    }
+    assert_eq!((chain.submit().unwrap(), device.sends().len(), drops.get()), (4, 4, 0));
+}
+
+#[test]
+fn queues_and_links_may_be_swapped() {
+    let device = Device::default();
+    let mut one = send_queue::<u64, 4>(&device, send_config());
+    let mut other = send_queue::<u64, 4>(&device, send_config());
+    let (mut first, mut second) = (SendStaging::<2, 1>::new(), SendStaging::<2, 1>::new());
+    let (mut first, mut second) = (first.link(), second.link());
+    for turn in 0..4_u64 {
+        let mut chain = one.reserve(&mut first, 1).unwrap();
+        // SAFETY: no memory is named.
+        unsafe { chain.push_raw(op::Send::new().signaled(), &[], turn) }.unwrap();
+        chain.submit().unwrap();
+        std::mem::swap(&mut one, &mut other);
+        std::mem::swap(&mut first, &mut second);
+    }
+    device.sends().iter().for_each(|sent| device.complete(sent.wr_id, 0));
+    let mut completions = Completions::<_, 4>::new(device, 8);
+    for completion in completions.poll().unwrap() {
+        let queue = if completion.serial() == one.serial() { &mut one } else { &mut other };
+        assert_eq!(queue.retire(completion).unwrap(), 1);
+    }
+    let taken = |queue: &mut SendQueue<'_, _, u64, 4>| [queue.take(), queue.take()];
+    assert_eq!(taken(&mut one).map(|ended| ended.unwrap().context), [0, 2]);
+    assert_eq!(taken(&mut other).map(|ended| ended.unwrap().context), [1, 3]);
+}
+
+#[test]
+fn storage_that_is_used_again_believes_no_completion_of_its_first_queue() {
+    let device = Device::default();
+    let mut staging = RecvStaging::<2, 1>::new();
+    let mut link = staging.link();
+    let mut queue = recv_queue::<u64, 2>(&device);
+    let mut post = |queue: &mut nanoverbs_core::RecvQueue<'_, Device, u64, 2>, context| {
+        let mut chain = queue.reserve(&mut link, 1).unwrap();
+        // SAFETY: no memory is named.
+        unsafe { chain.push_raw(&[], context) }.unwrap();
+        chain.submit().unwrap();
+    };
+    post(&mut queue, 1);
+    let id = device.recvs()[0].wr_id;
+    // A device that repeats itself: the second is kept by the program, and shown to the next queue.
+    device.arrive(id, 0);
+    device.arrive(id, 0);
+    let mut completions = Completions::<_, 4>::new(device.clone(), 8);
+    let [first, kept] = completions.poll().unwrap().collect::<Vec<_>>().try_into().unwrap();
+    queue.retire(first).unwrap();
+    assert_eq!(queue.take().unwrap().context, 1);
+    let (port, slots) = queue.into_storage().unwrap();
+    let config = nanoverbs_core::RecvConfig::new(common::domain());
+    let mut queue = nanoverbs_core::RecvQueue::new(port, slots, config).unwrap();
+    post(&mut queue, 2);
+    assert!(queue.retire(kept).is_err());
+    assert_eq!((queue.in_flight(), queue.ended()), (1, 0));
+}
