@@ -348,3 +348,20 @@ fn sizes_out_of_range_are_refused_with_the_range() {
         assert!(matches!(error, EndpointError::OutOfRange { .. }));
     }
 }
+
+#[test]
+fn f65_closing_waits_for_no_completion_that_cannot_come() {
+    let (mut client, mut server) = pair(Options::new(), 4);
+    for _ in 0..3 {
+        let block = client.block().unwrap();
+        client.post(op::Send::new(), block).unwrap();
+        assert!(server.recv_completion(soon()).unwrap().outcome.is_done());
+    }
+    assert_eq!(client.sends_in_flight(), 3);
+    let began = std::time::Instant::now();
+    let closed = client.close(soon());
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert_eq!((closed.sends.len(), closed.receives.len()), (3, 4));
+    assert!(closed.sends.iter().all(|ended| matches!(ended.outcome, Outcome::Abandoned)));
+    assert!(closed.receives.iter().all(|ended| matches!(ended.outcome, Outcome::Flushed)));
+}

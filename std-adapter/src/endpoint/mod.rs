@@ -60,6 +60,7 @@ mod verbs;
 
 use std::fmt;
 use std::mem::ManuallyDrop;
+use std::time::Duration;
 
 pub use driver::{Driver, Side};
 pub use error::{EndpointError, PostError, ReceiveError, Refusal, WaitError};
@@ -88,6 +89,8 @@ pub(crate) const DEPTH: usize = 128;
 const CHAIN: usize = 16;
 /// Pieces of a request.
 pub(crate) const SGES: usize = 8;
+/// How long a closing endpoint waits for flushes of silent sends, which need not come.
+const SILENCE: Duration = Duration::from_millis(100);
 
 /// A chain of sends of an endpoint.
 pub type Sends<'e, D, C> = SendChain<'e, 'static, <D as Backend>::SendPort, C, DEPTH, CHAIN, SGES>;
@@ -543,15 +546,25 @@ impl<D: Driver, C: 'static> Inner<D, C> {
         self.sends.close();
         self.recvs.close();
         self.driver.disconnect();
+        let mut quiet = None;
         loop {
+            let before = (self.sends.in_flight(), self.recvs.in_flight());
             while let Ok(Some(ended)) = self.try_sent() {
                 each(Side::Send, ended);
             }
             while let Ok(Some(ended)) = self.try_received() {
                 each(Side::Recv, ended);
             }
-            let drained = self.sends.in_flight() == 0 && self.recvs.in_flight() == 0;
-            if drained || deadline.has_passed() {
+            let (sends, recvs) = (self.sends.in_flight(), self.recvs.in_flight());
+            if before != (sends, recvs) {
+                quiet = None;
+            }
+            // Silent sends that were done before the end have no completion, and a flush is prompt.
+            let patience = || Deadline::after(SILENCE);
+            let is_silent = recvs == 0
+                && sends <= self.sends.silent()
+                && (sends == 0 || quiet.get_or_insert_with(patience).has_passed());
+            if is_silent || deadline.has_passed() {
                 break;
             }
             std::thread::yield_now();
@@ -575,7 +588,7 @@ impl<D: Driver, C: 'static> Inner<D, C> {
 
 impl<D: Driver, C: 'static> Drop for Inner<D, C> {
     fn drop(&mut self) {
-        self.finish(Deadline::after(std::time::Duration::ZERO), |_, ended| drop(ended));
+        self.finish(Deadline::after(Duration::ZERO), |_, ended| drop(ended));
         // SAFETY: each is taken once, here, and `self` is not used afterwards.
         let (sends, recvs) =
             unsafe { (ManuallyDrop::take(&mut self.sends), ManuallyDrop::take(&mut self.recvs)) };

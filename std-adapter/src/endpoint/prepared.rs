@@ -10,11 +10,37 @@ use crate::memory::Rights;
 
 /// An endpoint that has its queue pair and is not connected. Decide on receives to go on: a peer that sends
 /// before one is posted is made to wait, or its connection breaks.
+///
+/// It does not send:
+///
+/// ```compile_fail,E0599
+/// # use nanoverbs::endpoint::{Prepared, Soft};
+/// # use nanoverbs_core::Block;
+/// fn too_early(mut prepared: Prepared<Soft, Block>, block: Block) {
+///     prepared.post_send(block);
+/// }
+/// ```
 #[derive(Debug)]
 #[must_use = "the endpoint is not connected yet"]
 pub struct Prepared<D: Driver, C: 'static>(pub(super) Inner<D, C>);
 
-/// An endpoint that waits to be connected only.
+/// An endpoint that waits to be connected only. It takes receives, and does not send:
+///
+/// ```
+/// # use nanoverbs::endpoint::{Ready, Soft};
+/// # use nanoverbs_core::Block;
+/// fn in_time(mut ready: Ready<Soft, Block>, block: Block) {
+///     ready.post_recv(block).unwrap();
+/// }
+/// ```
+///
+/// ```compile_fail,E0599
+/// # use nanoverbs::endpoint::{Ready, Soft};
+/// # use nanoverbs_core::Block;
+/// fn too_early(mut ready: Ready<Soft, Block>, block: Block) {
+///     ready.post_send(block);
+/// }
+/// ```
 #[derive(Debug)]
 #[must_use = "the endpoint is not connected yet"]
 pub struct Ready<D: Driver, C: 'static>(Inner<D, C>);
