@@ -82,7 +82,8 @@ fn f42_a_poller_echoes_under_every_policy() {
     ];
     for (idle, port) in policies.into_iter().zip(7700..) {
         let (mut client, server) = pair(port, 4);
-        let poller = Poller::builder().idle(idle).spawn(Drive::with(server, echo)).unwrap();
+        let poller = Poller::builder().idle(idle).drain(PATIENCE);
+        let poller = poller.spawn(Drive::with(server, echo)).unwrap();
         let began = Instant::now();
         for round in 0..500 {
             ping(&mut client, round);
@@ -102,7 +103,8 @@ fn f42_a_poller_echoes_under_every_policy() {
 #[ignore = "needs an RDMA device: make rxe"]
 fn f32_a_sleeping_poller_misses_no_completion_of_either_queue() {
     let (mut client, server) = pair(7710, 4);
-    let poller = Poller::builder().idle(SLEEP).spawn(Drive::with(server, echo)).unwrap();
+    let poller = Poller::builder().idle(SLEEP).drain(PATIENCE);
+    let poller = poller.spawn(Drive::with(server, echo)).unwrap();
     for round in 0..3000 {
         // Now and then it is fast asleep, and at all other times about to be.
         if round % 100 == 0 {
@@ -166,8 +168,8 @@ fn f33_the_pollers_own_sends_wake_it() {
     let mut ring = Ring::new();
     let (mut orders, taken) = ring.split();
     thread::scope(|scope| {
-        let poller =
-            Poller::builder().idle(SLEEP).spawn_scoped(scope, Drive::new(client, Post(taken, 0)));
+        let poller = Poller::builder().idle(SLEEP).drain(PATIENCE);
+        let poller = poller.spawn_scoped(scope, Drive::new(client, Post(taken, 0)));
         let poller = poller.map_err(|error| error.cause).unwrap();
         let waker = poller.waker();
         for order in 0..100 {
