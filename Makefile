@@ -87,6 +87,15 @@ loom-mutants: ## weaken one ordering after the other and see that its loom model
 	$(call step,$@)
 	@loom-tests/mutants $(if $(MUTANTS),'$(MUTANTS)')
 
+.PHONY: fuzz
+fuzz: ## any bytes from the other side, and any steps, SECONDS=60 a target; needs a nightly toolchain and cargo-fuzz
+	$(call step,$@)
+	@if RUSTUP_AUTO_INSTALL=0 cargo +nightly fuzz --version >/dev/null 2>&1; then \
+	    for target in model completions wire private_data; do \
+	        cargo +nightly fuzz run $$target -- -max_total_time=$(or $(SECONDS),60) -max_len=4096 || exit; \
+	    done; \
+	else $(call skip,fuzz,no nightly toolchain with cargo-fuzz); fi
+
 .PHONY: soak
 soak: ## the random cases of the reference model without end: SECONDS=300
 	$(call step,$@)
