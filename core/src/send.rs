@@ -14,7 +14,7 @@
 
 use core::fmt;
 use core::marker::PhantomData;
-use core::mem::{self, ManuallyDrop, MaybeUninit};
+use core::mem::{ManuallyDrop, MaybeUninit};
 use core::num::{NonZeroU8, NonZeroU16};
 use core::ptr::{self, NonNull};
 
@@ -1036,7 +1036,7 @@ fn bytes_of<C: AsRef<[u8]>>(context: &mut C) -> &[u8] {
     let guard = Unwound(context);
     // SAFETY: as above; the slot stays where it is.
     let bytes = unsafe { (*context).as_ref() };
-    mem::forget(guard);
+    let _ = ManuallyDrop::new(guard);
     bytes
 }
 

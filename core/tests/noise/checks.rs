@@ -140,13 +140,13 @@ pub(crate) fn completions(bytes: &[u8]) {
             sends.abandon();
             recvs.abandon();
         }
-        for queue in 0..2 {
-            while let Some(ended) = if queue == 0 { sends.take() } else { recvs.take() } {
+        for (is_send, [posted, mut taken]) in [(true, counts[0]), (false, counts[1])] {
+            while let Some(ended) = if is_send { sends.take() } else { recvs.take() } {
                 look_at(&ended);
-                assert_eq!(ended.context, counts[queue][1], "in order, and once");
-                counts[queue][1] += 1;
+                assert_eq!(ended.context, taken, "in order, and once");
+                taken += 1;
             }
-            assert_eq!(counts[queue][0], counts[queue][1], "what went in came out");
+            assert_eq!(posted, taken, "what went in came out");
         }
         assert!(sends.into_storage().is_ok() && recvs.into_storage().is_ok());
     }
