@@ -34,6 +34,7 @@ struct setup {
 	uint32_t chain;
 	uint32_t batch; /* completions asked for in a poll, at most BATCH */
 	uint32_t domain;
+	uint32_t at; /* the queue pair whose turn it is, kept from run to run */
 	void (*section)(void); /* fp_section */
 };
 

@@ -24,7 +24,7 @@ static NOINLINE uint64_t post_send_run(void *opaque, uint64_t rounds)
 	struct setup *s = opaque;
 	struct ibv_wc wc[BATCH];
 	uint64_t sum = 0;
-	uint32_t at = 0;
+	uint32_t at = s->at;
 
 	while (rounds--) {
 		struct rdma_cm_id *id = s->ids[at];
@@ -45,6 +45,7 @@ static NOINLINE uint64_t post_send_run(void *opaque, uint64_t rounds)
 		}
 		at = at + 1 == s->nqps ? 0 : at + 1;
 	}
+	s->at = at;
 	return sum;
 }
 
@@ -93,7 +94,7 @@ static NOINLINE uint64_t chain_run(void *opaque, uint64_t rounds)
 	struct ibv_wc wc[BATCH];
 	struct ibv_send_wr *bad;
 	uint64_t sum = 0;
-	uint32_t at = 0;
+	uint32_t at = s->setup.at;
 
 	while (rounds--) {
 		struct ibv_qp *qp = s->setup.qps[at];
@@ -122,6 +123,7 @@ static NOINLINE uint64_t chain_run(void *opaque, uint64_t rounds)
 		}
 		at = at + 1 == s->setup.nqps ? 0 : at + 1;
 	}
+	s->setup.at = at;
 	return sum;
 }
 
@@ -131,7 +133,7 @@ static NOINLINE uint64_t chain_context_run(void *opaque, uint64_t rounds)
 	struct ibv_wc wc[BATCH];
 	struct ibv_send_wr *bad;
 	uint64_t sum = 0;
-	uint32_t at = 0;
+	uint32_t at = s->setup.at;
 
 	while (rounds--) {
 		struct ibv_qp *qp = s->setup.qps[at];
@@ -166,6 +168,7 @@ static NOINLINE uint64_t chain_context_run(void *opaque, uint64_t rounds)
 		}
 		at = at + 1 == s->setup.nqps ? 0 : at + 1;
 	}
+	s->setup.at = at;
 	return sum;
 }
 
@@ -225,7 +228,7 @@ static NOINLINE uint64_t twin_single_run(void *opaque, uint64_t rounds)
 	struct twin_state *s = opaque;
 	struct ibv_wc wc[BATCH];
 	uint64_t sum = 0;
-	uint32_t at = 0;
+	uint32_t at = s->setup.at;
 
 	while (rounds--) {
 		struct twin *queue = s->queues[at];
@@ -241,6 +244,7 @@ static NOINLINE uint64_t twin_single_run(void *opaque, uint64_t rounds)
 		sum += twin_consume(s, queue, wc);
 		at = at + 1 == s->setup.nqps ? 0 : at + 1;
 	}
+	s->setup.at = at;
 	return sum;
 }
 
@@ -249,7 +253,7 @@ static NOINLINE uint64_t twin_chain_run(void *opaque, uint64_t rounds)
 	struct twin_state *s = opaque;
 	struct ibv_wc wc[BATCH];
 	uint64_t sum = 0;
-	uint32_t at = 0;
+	uint32_t at = s->setup.at;
 
 	while (rounds--) {
 		struct twin *queue = s->queues[at];
@@ -271,6 +275,7 @@ static NOINLINE uint64_t twin_chain_run(void *opaque, uint64_t rounds)
 		sum += twin_consume(s, queue, wc);
 		at = at + 1 == s->setup.nqps ? 0 : at + 1;
 	}
+	s->setup.at = at;
 	return sum;
 }
 

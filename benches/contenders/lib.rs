@@ -215,7 +215,7 @@ fn rounds<C: 'static, R>(
     // SAFETY: made by `open` with the same type, and used by one thread.
     let state = unsafe { &mut *state.cast::<State<C>>() };
     let chain = state.setup.chain as usize;
-    let (mut sum, mut at) = (0_u64, 0);
+    let (mut sum, mut at) = (0_u64, state.setup.at as usize);
     for _ in 0..rounds {
         // SAFETY: `at` stays below the length.
         let queue = unsafe { state.queues.get_unchecked_mut(at) };
@@ -225,6 +225,7 @@ fn rounds<C: 'static, R>(
         }));
         at = if at + 1 == state.queues.len() { 0 } else { at + 1 };
     }
+    state.setup.at = at as u32;
     sum
 }
 
@@ -455,7 +456,7 @@ extern "C" fn close_sys(state: *mut c_void) {
 
 extern "C" fn sys_single(state: *mut c_void, count: u64) -> u64 {
     // SAFETY: made by `open_sys`, and used by one thread.
-    let setup = unsafe { &*state.cast::<Setup>() };
+    let setup = unsafe { &mut *state.cast::<Setup>() };
     // SAFETY: the setup's arrays have these lengths.
     let (ids, requests) = unsafe {
         (
@@ -464,7 +465,7 @@ extern "C" fn sys_single(state: *mut c_void, count: u64) -> u64 {
         )
     };
     let mut entries = [const { core::mem::MaybeUninit::<rdma_sys::ibv_wc>::uninit() }; BATCH];
-    let (mut sum, mut at) = (0_u64, 0);
+    let (mut sum, mut at) = (0_u64, setup.at as usize);
     for _ in 0..count {
         let Some(id) = ids.get(at) else { fail() };
         for r in requests {
@@ -497,6 +498,7 @@ extern "C" fn sys_single(state: *mut c_void, count: u64) -> u64 {
         }
         at = if at + 1 == ids.len() { 0 } else { at + 1 };
     }
+    setup.at = at as u32;
     sum
 }
 

@@ -17,7 +17,7 @@ struct Post {
     ticks: f64,
 }
 
-const POSTS: [Post; 11] = [
+const POSTS: [Post; 10] = [
     Post {
         bar: "1",
         what: "single, null, beside the twin in C",
@@ -89,15 +89,6 @@ const POSTS: [Post; 11] = [
         reference: "post_send",
         instructions: 0.85,
         ticks: 0.68,
-    },
-    Post {
-        bar: "3",
-        what: "chain of 16 owned blocks, mlx5-shaped, beside 16 calls of rdma_post_send",
-        mode: Mode::Mlx5,
-        ours: "block_chain",
-        reference: "post_send",
-        instructions: 0.95,
-        ticks: 0.85,
     },
     Post {
         bar: "3b",
@@ -235,6 +226,21 @@ fn ours<'s>(series: &'s [Series], name: &str) -> Option<&'s Series> {
     series.iter().find(|s| s.entry.name == name && s.entry.compiler == OURS)
 }
 
+/// Bar 5.
+pub(crate) fn cold(objects: &Objects) -> Vec<Row> {
+    let shape = Shape { qps: 1024, ..Shape::new(Mode::Mlx5) };
+    let contests = [
+        ("token_single", "twin_single", "1,024 queue pairs in turn, cold, singles, mlx5-shaped"),
+        ("token_chain", "twin_chain", "1,024 queue pairs in turn, cold, chains of 16, mlx5-shaped"),
+    ];
+    let rows = contests.iter().filter_map(|(ours, reference, what)| {
+        let entries = objects.entries.iter().filter(|e| e.name == *ours || e.name == *reference);
+        let series = ticks::measure(&objects.provider, entries, shape, 64, 1600);
+        beside("5", what, &series, ours, reference, 1.00)
+    });
+    rows.collect()
+}
+
 /// Bars 1 to 3b in ticks, warm, and 5, cold.
 pub(crate) fn ticks(objects: &Objects) -> (Vec<Row>, Vec<(Mode, Vec<Series>)>) {
     let mut rows = Vec::new();
@@ -258,25 +264,7 @@ pub(crate) fn ticks(objects: &Objects) -> (Vec<Row>, Vec<(Mode, Vec<Series>)>) {
     let shape = Shape::new(Mode::Empty);
     let series = ticks::measure(&objects.provider, entries(), shape, 1024, 1000);
     rows.extend(beside("4", "an empty poll", &series, "empty_poll", "empty_poll", 1.05));
-    for mode in [Mode::Mlx5] {
-        let shape = Shape { qps: 1024, ..Shape::new(mode) };
-        for (ours, reference, what) in [
-            (
-                "token_single",
-                "twin_single",
-                "1,024 queue pairs in turn, cold, singles, mlx5-shaped",
-            ),
-            (
-                "token_chain",
-                "twin_chain",
-                "1,024 queue pairs in turn, cold, chains of 16, mlx5-shaped",
-            ),
-        ] {
-            let entries = objects.entries.iter().filter(|e| e.name == ours || e.name == reference);
-            let series = ticks::measure(&objects.provider, entries, shape, 1024, 40);
-            rows.extend(beside("5", what, &series, ours, reference, 1.00));
-        }
-    }
+    rows.extend(cold(objects));
     (rows, all)
 }
 

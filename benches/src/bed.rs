@@ -97,6 +97,7 @@ impl<'p> Bed<'p> {
             chain: shape.chain,
             batch: BATCH as u32,
             domain: DOMAIN,
+            at: 0,
             section: provider.section,
         });
         let state = (entry.contender.open)(&raw const *setup);

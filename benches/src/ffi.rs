@@ -53,6 +53,8 @@ pub struct Setup {
     pub batch: u32,
     /// The protection domain.
     pub domain: u32,
+    /// The queue pair whose turn it is, kept from run to run.
+    pub at: u32,
     /// Starts and ends what callgrind counts.
     pub section: extern "C" fn(),
 }

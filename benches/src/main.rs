@@ -17,9 +17,13 @@ fn main() {
     match arguments.as_slice() {
         ["count", plan, reach] => instructions::child(&object::load(), plan, *reach == "all"),
         ["check"] => check(),
+        ["cold"] => {
+            object::compile();
+            report::print(&bars::cold(&object::load()));
+        }
         [] => everything(),
         _ => {
-            eprintln!("usage: bench [check]");
+            eprintln!("usage: bench [check | cold]");
             std::process::exit(2);
         }
     }
