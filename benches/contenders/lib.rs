@@ -70,6 +70,7 @@ unsafe fn open<C: 'static>(setup: *const Setup) -> Box<State<C>> {
     let queues = qps
         .iter()
         .map(|qp| {
+            let place = Box::<Queue<C>>::new_uninit();
             let slots: &'static mut SendSlots<C, DEPTH> = Box::leak(Box::default());
             // SAFETY: a live queue pair.
             let port = unsafe { Qp::new(*qp) };
@@ -77,7 +78,7 @@ unsafe fn open<C: 'static>(setup: *const Setup) -> Box<State<C>> {
             let config = config.chain(CHAIN as u16).period((DEPTH / 2) as u16);
             let mut queue = SendQueue::new(port, slots, config).expect("the numbers fit");
             queue.open();
-            Box::new(queue)
+            Box::write(place, queue)
         })
         .collect();
     // SAFETY: `requests` has `per_round` entries.
