@@ -39,6 +39,13 @@ impl RKey {
         Self(key)
     }
 
+    /// The key that a window has after this one: the low eight bits count, the others are its own.
+    #[doc(alias = "ibv_inc_rkey")]
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self((self.0 & !0xff) | (self.0.wrapping_add(1) & 0xff))
+    }
+
     /// The key as the device reads it.
     pub const fn to_raw(self) -> u32 {
         self.0

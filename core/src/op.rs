@@ -98,11 +98,12 @@ macro_rules! options {
 mod atomic;
 #[expect(unsafe_code, reason = "who makes a peer promises that its address handle lives")]
 mod datagram;
+#[expect(unsafe_code, reason = "who opens a window promises that its memory lives")]
 mod local;
 
 pub use atomic::{CompareSwap, FetchAdd};
 pub use datagram::{Datagram, Peer};
-pub use local::Invalidate;
+pub use local::{BindWindow, Invalidate};
 
 /// SEND: the message goes into the peer's next receive.
 #[derive(Clone, Copy, Debug)]

@@ -86,7 +86,7 @@ mod ring;
 pub use completion::{CompletionQueue, CompletionQueueError, CqId};
 pub use config::{Caps, ControlError, QpConfig, QueuePairError, State};
 pub use device::Device;
-pub use memory::RegisterError;
+pub use memory::{RegisterError, Window, WindowError};
 pub use profile::{FailedFields, GrhFlag, Overrun, PostFault, Profile, Statuses};
 pub use queue_pair::{Control, QueuePair, RecvEnd, SendEnd, SharedReceiveId, SharedReceiveQueue};
 

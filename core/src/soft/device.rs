@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use super::completion::{CompletionQueue, CompletionQueueError, CqId, Ends, Frees, Place};
 use super::config::{Caps, QpConfig, QueuePairError};
 use super::engine::{Driver, Engine, SlotId};
-use super::memory::{Kind, RegisterError};
+use super::memory::{Kind, RegisterError, Window};
 use super::profile::Profile;
 use super::queue_pair::{QueuePair, SharedReceiveId, SharedReceiveQueue, Slot};
 use crate::abi::{Access, QpNum};
@@ -255,6 +255,20 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
             });
         }
         Err(region)
+    }
+
+    /// A memory window of type 2, closed; it takes a row of the region table. Any thread may call.
+    ///
+    /// # Errors
+    ///
+    /// [`RegisterError`]: the table is full.
+    #[doc(alias = "ibv_alloc_mw")]
+    pub fn window(
+        &self,
+        domain: Domain,
+    ) -> Result<Window<'_, QPS, DEPTH, SGES, INLINE>, RegisterError> {
+        let key = self.locked(|driver| driver.engine.table.add_window(domain))?;
+        Ok(Window::new(self, key, domain))
     }
 
     /// A completion queue for `capacity` completions. Any thread may call.

@@ -32,6 +32,7 @@ pub(super) mod status {
     pub(in crate::soft) const LOCAL_QP_OPERATION: u32 = 2;
     pub(in crate::soft) const LOCAL_PROTECTION: u32 = 4;
     pub(in crate::soft) const FLUSHED: u32 = 5;
+    pub(in crate::soft) const WINDOW_BIND: u32 = 6;
     pub(in crate::soft) const REMOTE_INVALID_REQUEST: u32 = 9;
     pub(in crate::soft) const REMOTE_ACCESS: u32 = 10;
     pub(in crate::soft) const REMOTE_OPERATION: u32 = 11;
@@ -420,6 +421,7 @@ const fn completed_as(op: u32) -> u32 {
         opcode::ATOMIC_CMP_AND_SWP => wc_opcode::COMP_SWAP,
         opcode::ATOMIC_FETCH_AND_ADD => wc_opcode::FETCH_ADD,
         opcode::LOCAL_INV => wc_opcode::LOCAL_INV,
+        opcode::BIND_MW => wc_opcode::BIND_MW,
         _ => wc_opcode::SEND,
     }
 }

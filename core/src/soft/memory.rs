@@ -13,6 +13,11 @@ use core::ptr::NonNull;
 use crate::abi::{Access, LKey, RKey, Sge};
 use crate::region::{Domain, Registration};
 
+mod window;
+
+pub(super) use window::Opening;
+pub use window::{Window, WindowError};
+
 /// How the memory of a region is touched.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
@@ -22,6 +27,8 @@ pub(super) enum Kind {
     Private = 1,
     /// By atomic words.
     Shared = 2,
+    /// A window: nothing by itself; where it is open, a piece of a shared region.
+    Window = 3,
 }
 
 /// A row of the table. All zero when it is free.
@@ -34,6 +41,8 @@ pub(super) struct Entry {
     access: u32,
     domain: u32,
     kind: Kind,
+    /// Of an open window, the local key of the region behind it.
+    parent: u32,
     /// Whether the memory came from the program as `&'static mut`, and may go back as such.
     is_static: bool,
     /// Low byte of the keys, so that the keys of an earlier registration are refused.
@@ -71,6 +80,7 @@ impl Entry {
         access: 0,
         domain: 0,
         kind: Kind::None,
+        parent: 0,
         is_static: false,
         version: 0,
     };
@@ -96,7 +106,7 @@ impl<const QPS: usize> Table<QPS> {
     pub(super) fn local(&self, domain: u32, sge: &Sge, writes: bool) -> Option<Piece> {
         let row = self.row(sge.lkey.to_raw())?;
         let wanted = writes as u32;
-        if row.kind == Kind::None
+        if matches!(row.kind, Kind::None | Kind::Window)
             || row.lkey != sge.lkey.to_raw()
             || row.domain != domain
             || row.access & wanted != wanted
@@ -122,7 +132,8 @@ impl<const QPS: usize> Table<QPS> {
     ) -> Result<Piece, NoAccess> {
         let find = || {
             let row = self.row(rkey.to_raw())?;
-            if row.kind != Kind::Shared
+            let is_open = row.kind == Kind::Shared || self.is_open_window(row);
+            if !is_open
                 || row.rkey != rkey.to_raw()
                 || row.rkey == 0
                 || row.domain != domain
@@ -150,7 +161,11 @@ impl<const QPS: usize> Table<QPS> {
                     && row.rkey == rkey
                     && row.domain == domain =>
             {
-                row.rkey = 0;
+                if row.kind == Kind::Window {
+                    row.close();
+                } else {
+                    row.rkey = 0;
+                }
                 Ok(())
             }
             _ => Err(NoAccess),
@@ -198,6 +213,7 @@ impl<const QPS: usize> Table<QPS> {
             access: access.bits(),
             domain: domain.to_raw(),
             kind,
+            parent: 0,
             is_static,
             version,
         };
@@ -224,7 +240,7 @@ impl<const QPS: usize> Table<QPS> {
     fn remove_if(&mut self, region: &Registration, may: impl Fn(&Entry) -> bool) -> bool {
         let at = (region.lkey.to_raw() >> 8) as usize;
         let Some(row) = self.rows.as_flattened_mut().get_mut(at) else { return false };
-        let is_same = row.kind != Kind::None
+        let is_same = matches!(row.kind, Kind::Private | Kind::Shared)
             && row.lkey == region.lkey.to_raw()
             && row.addr == Some(region.addr)
             && row.len == region.len

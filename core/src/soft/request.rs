@@ -8,7 +8,7 @@
 use core::mem::MaybeUninit;
 
 use super::ring::{INVALID, Limits};
-use crate::abi::{RecvWr, SendWr, Sge, Target, opcode, send_flags};
+use crate::abi::{BindMw, RecvWr, SendWr, Sge, Target, opcode, send_flags};
 
 /// The longest message, 2 GiB, as every device has it.
 pub(super) const MAX_MESSAGE: u32 = 1 << 31;
@@ -26,6 +26,8 @@ pub(super) struct SendRequest<const SGES: usize, const INLINE: usize> {
     sges: u32,
     imm: MaybeUninit<u32>,
     target: Target,
+    /// Of a window's bind only.
+    bind: MaybeUninit<BindMw>,
     list: MaybeUninit<[Sge; SGES]>,
     inline: MaybeUninit<[u8; INLINE]>,
 }
@@ -113,6 +115,10 @@ impl<const SGES: usize, const INLINE: usize> SendRequest<SGES, INLINE> {
                 .write((&raw const (*wr).imm_data).cast::<MaybeUninit<u32>>().read());
             (&raw mut (*into).target).write((*wr).target);
         }
+        if op == opcode::BIND_MW {
+            // SAFETY: as above, and this operation has it.
+            unsafe { (&raw mut (*into).bind).cast::<BindMw>().write((*wr).bind_mw) };
+        }
         0
     }
 
@@ -145,6 +151,16 @@ impl<const SGES: usize, const INLINE: usize> SendRequest<SGES, INLINE> {
     pub(super) unsafe fn imm(&self) -> u32 {
         // SAFETY: the caller's promise; whoever posts such an operation wrote it.
         unsafe { self.imm.assume_init() }
+    }
+
+    /// What a window's bind asks for.
+    ///
+    /// # Safety
+    ///
+    /// The operation is that.
+    pub(super) unsafe fn bind(&self) -> &BindMw {
+        // SAFETY: the caller's promise; the copy wrote it then.
+        unsafe { self.bind.assume_init_ref() }
     }
 
     /// The target, of which the reader picks the part that belongs to the operation.

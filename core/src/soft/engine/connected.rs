@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 
 use super::super::config::State;
 use super::super::copy::{self, Pieces};
-use super::super::memory::Piece;
+use super::super::memory::{Opening, Piece};
 use super::super::request::{MAX_MESSAGE, SendRequest};
 use super::{Arrival, Driver, SlotId, Step, is_answered, status};
 use crate::abi::{Access, RKey, Sge, opcode, wc_flags, wc_opcode};
@@ -30,6 +30,9 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
         let domain = self.engine.qp(id).domain;
         if op == opcode::LOCAL_INV {
             return self.invalidate_here(domain, request);
+        }
+        if op == opcode::BIND_MW {
+            return self.open_window(domain, request);
         }
         let mut pieces = Pieces::new();
         if !self.own_pieces(domain, request, &mut pieces) {
@@ -365,6 +368,23 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
     fn refuse(&mut self, peer: SlotId, code: u32) -> Step {
         self.fail(peer);
         Step::Failed(code)
+    }
+
+    #[cold]
+    fn open_window(&mut self, domain: u32, request: &SendRequest<SGES, INLINE>) -> Step {
+        // SAFETY: the operation has it.
+        let bind = unsafe { request.bind() };
+        let wanted = Opening {
+            key: bind.rkey,
+            parent: bind.mr.addr() as u32,
+            addr: bind.addr,
+            len: bind.length,
+            access: bind.mw_access_flags,
+        };
+        match self.engine.table.open(domain, &wanted) {
+            Ok(()) => Step::Done,
+            Err(_) => Step::Failed(self.say(status::WINDOW_BIND, status::LOCAL_QP_OPERATION)),
+        }
     }
 
     #[cold]

@@ -255,6 +255,7 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
             | 1 << opcode::ATOMIC_CMP_AND_SWP
             | 1 << opcode::ATOMIC_FETCH_AND_ADD
             | 1 << opcode::LOCAL_INV
+            | 1 << opcode::BIND_MW
             | 1 << opcode::SEND_WITH_INV;
         let limits = Limits {
             depth: caps.send_depth as usize,
