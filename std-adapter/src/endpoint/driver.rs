@@ -1,10 +1,11 @@
 //! What an endpoint needs of the device behind it.
 
 use nanoverbs_core::port::{PollPort, RecvPort, SendPort};
-use nanoverbs_core::{Domain, RecvConfig, Region, SendConfig};
+use nanoverbs_core::op::BindWindow;
+use nanoverbs_core::{Domain, RKey, RecvConfig, Region, SendConfig};
 
 use super::{EndpointError, Shared};
-use crate::memory::{Pages, Rights};
+use crate::memory::{Pages, Rights, WindowError};
 use crate::poller::Sources;
 use crate::{CallError, Deadline};
 
@@ -41,6 +42,9 @@ pub(super) mod sealed {
         /// The way to a completion queue.
         type PollPort: PollPort + Send;
 
+        /// A memory window.
+        type Window: std::fmt::Debug + Send;
+
         /// The device's name, for people.
         fn device_name(&self) -> String;
 
@@ -55,6 +59,25 @@ pub(super) mod sealed {
 
         /// Registers memory that the peer may reach.
         fn share(&mut self, pages: Pages, rights: Rights) -> Result<Shared, EndpointError>;
+
+        /// A memory window, closed.
+        fn window(&mut self) -> Result<Self::Window, EndpointError>;
+
+        /// A request that opens a window on a piece of shared memory.
+        ///
+        /// # Safety
+        ///
+        /// It is posted while both are borrowed, and `opened` says so then.
+        unsafe fn bind(
+            window: &mut Self::Window,
+            shared: &Shared,
+            offset: usize,
+            len: usize,
+            rights: Rights,
+        ) -> Result<BindWindow, WindowError>;
+
+        /// The request was posted.
+        fn opened(window: &mut Self::Window, key: RKey);
 
         /// Connects. Says how many READs may be outstanding.
         fn establish(&mut self, deadline: Deadline) -> Result<u8, EndpointError>;

@@ -2,12 +2,15 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 
-use nanoverbs_core::{Block, BlockHeader, Pool, PoolRoot, Region, SharedRegion};
+use nanoverbs_core::{
+    Block, BlockHeader, OutOfRegion, Pool, PoolRoot, Region, SharedRegion, SharedSlice,
+};
 
 use super::EndpointError;
 use super::driver::sealed::{Backend, Release};
-use crate::memory::Pages;
+use crate::memory::{Keeper, Pages, SharedBuffer};
 
 /// Blocks of registered memory, all of one size. Dropped, it gives its memory back, or leaks it when blocks
 /// are still out.
@@ -77,9 +80,29 @@ pub struct Shared {
     release: Option<Release<SharedRegion>>,
 }
 
+// SAFETY: shared, it gives out the region only, which is `Sync`; what releases it is touched by the drop.
+unsafe impl Sync for Shared {}
+
 impl Shared {
     pub(super) fn new(region: SharedRegion, release: Release<SharedRegion>) -> Self {
         Self { region: Some(region), release: Some(release) }
+    }
+
+    /// A piece of it as the buffer of a request, which keeps it registered: the source of a SEND or
+    /// WRITE, the sink of a READ or an atomic.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfRegion`] when it does not lie inside, or is longer than 4 GiB − 1.
+    pub fn buffer(
+        self: &Arc<Self>,
+        offset: usize,
+        len: usize,
+    ) -> Result<SharedBuffer, OutOfRegion> {
+        let slice = self.slice(offset, len)?;
+        let owner: Keeper = Arc::<Self>::clone(self);
+        // SAFETY: the slice is of the region, whose memory this owner keeps.
+        Ok(unsafe { SharedSlice::from_raw(slice, owner) })
     }
 }
 

@@ -49,6 +49,7 @@ macro_rules! post_one {
 mod driver;
 mod error;
 mod memory;
+mod operations;
 mod options;
 mod prepared;
 mod sleep;
@@ -65,6 +66,7 @@ use std::time::Duration;
 pub use driver::{Driver, Side};
 pub use error::{EndpointError, PostError, ReceiveError, Refusal, WaitError};
 pub use memory::{BlockPool, Shared};
+pub use operations::{OpenWindowError, Window};
 pub use options::{Idle, Options};
 pub use prepared::{Prepared, Ready};
 pub use soft::{Soft, SoftDevice};

@@ -1,15 +1,15 @@
 //! Endpoints on the soft device: both ends in one process, no hardware and no C library.
 
-use std::time::Duration;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use nanoverbs_core::{Domain, RecvConfig, Region, SendConfig, SharedRegion, soft};
+use nanoverbs_core::op::BindWindow;
+use nanoverbs_core::{Domain, RKey, RecvConfig, Region, SendConfig, SharedRegion, soft};
 
 use super::driver::sealed::{Backend, Release};
 use super::{DEPTH, EndpointError, Inner, Options, Prepared, SGES, Shared, Side};
-use crate::memory::{Pages, Rights};
+use crate::memory::{Pages, Rights, WindowError};
 use crate::poller::Sources;
 use crate::{CallError, Deadline};
 
@@ -102,6 +102,7 @@ unsafe impl Backend for Soft {
     type SendPort = soft::SendEnd<'static, DEPTH, SGES, INLINE>;
     type RecvPort = soft::RecvEnd<'static, DEPTH, SGES, INLINE>;
     type PollPort = CompletionQueue;
+    type Window = soft::Window<'static, 2, DEPTH, SGES, INLINE>;
 
     fn device_name(&self) -> String {
         "soft".to_owned()
@@ -165,6 +166,27 @@ unsafe impl Backend for Soft {
         });
         Ok(Shared::new(region, release))
     }
+
+    fn window(&mut self) -> Result<Self::Window, EndpointError> {
+        Ok(self.device.window(self.domain)?)
+    }
+
+    unsafe fn bind(
+        window: &mut Self::Window,
+        shared: &Shared,
+        offset: usize,
+        len: usize,
+        rights: Rights,
+    ) -> Result<BindWindow, WindowError> {
+        WindowError::check(shared.registration().access)?;
+        let access = rights.of_window();
+        window.bind(shared, offset, len, access).map_err(|error| match error {
+            soft::WindowError::OutOfRegion(error) => WindowError::OutOfRegion(error),
+            _ => WindowError::NoWindows { has: shared.registration().access },
+        })
+    }
+
+    fn opened(_: &mut Self::Window, _: RKey) {}
 
     fn establish(&mut self, _: Deadline) -> Result<u8, EndpointError> {
         Ok(READS)

@@ -4,12 +4,15 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use nanoverbs_core::{Domain, RecvConfig, Region, SendConfig, SharedRegion};
+use nanoverbs_core::op::BindWindow;
+use nanoverbs_core::{Domain, RKey, RecvConfig, Region, SendConfig, SharedRegion};
 
 use super::driver::sealed::{Backend, Release};
 use super::{EndpointError, Inner, Options, Prepared, Shared, Side};
 use crate::cm::{ConnectParams, Connection, Connector, Incoming, Listener, Outgoing, Request};
-use crate::memory::{self, LocalMemory, Pages, Rights, SharedMemory};
+use crate::memory::{
+    self, LocalMemory, MemoryWindow, Pages, Rights, SharedMemory, WindowError,
+};
 use crate::poller::Sources;
 use crate::{
     Arm, ArmRefused, CallError, CompletionChannel, CompletionQueue, Deadline, Device,
@@ -154,6 +157,7 @@ unsafe impl Backend for Verbs {
     type SendPort = port::SendPort;
     type RecvPort = port::RecvPort;
     type PollPort = port::PollPort;
+    type Window = MemoryWindow;
 
     fn device_name(&self) -> String {
         self.domain.device().name().to_owned()
@@ -187,6 +191,25 @@ unsafe impl Backend for Verbs {
         let release: Release<SharedRegion> =
             Box::new(|region| drop(memory::release_shared(region)));
         Ok(Shared::new(memory.into_region(), release))
+    }
+
+    fn window(&mut self) -> Result<MemoryWindow, EndpointError> {
+        Ok(MemoryWindow::new(&self.domain)?)
+    }
+
+    unsafe fn bind(
+        window: &mut MemoryWindow,
+        shared: &Shared,
+        offset: usize,
+        len: usize,
+        rights: Rights,
+    ) -> Result<BindWindow, WindowError> {
+        // SAFETY: the caller's promise: both are borrowed until the request has been posted.
+        unsafe { window.bind_kept(shared, offset, len, rights) }
+    }
+
+    fn opened(window: &mut MemoryWindow, key: RKey) {
+        window.opened(key);
     }
 
     fn establish(&mut self, deadline: Deadline) -> Result<u8, EndpointError> {

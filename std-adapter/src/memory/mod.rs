@@ -19,6 +19,20 @@ pub use registered::{
 };
 mod rights;
 pub use rights::Rights;
+#[cfg(feature = "verbs")]
+mod window;
+#[cfg(feature = "verbs")]
+pub use window::MemoryWindow;
+mod window_error;
+pub use window_error::WindowError;
+
+/// A piece of shared memory as the buffer of a request, which keeps the memory registered: the source of
+/// a SEND or WRITE, the sink of a READ or an atomic. From [`Shared::buffer`](crate::endpoint::Shared::buffer) or
+/// `SharedMemory::buffer`.
+pub type SharedBuffer = nanoverbs_core::SharedSlice<Keeper>;
+
+/// What keeps memory registered for a [`SharedBuffer`].
+pub type Keeper = std::sync::Arc<dyn Send + Sync>;
 
 #[cfg(test)]
 mod tests;

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use nanoverbs_core::{Access, Region, Registration, SharedRegion};
+use nanoverbs_core::{Access, OutOfRegion, Region, Registration, SharedRegion, SharedSlice};
 
 use super::pages::{locked_memory, locked_memory_limit};
-use super::{Pages, Rights};
+use super::{Keeper, Pages, Rights, SharedBuffer};
 use crate::sys::{self, CallError, MrPtr};
 use crate::{ProtectionDomain, WrongProcess};
 
@@ -96,6 +96,26 @@ impl SharedMemory {
     /// The region: to read and write by copy, to slice, to advertise.
     pub const fn region(&self) -> &SharedRegion {
         &self.region
+    }
+
+    /// A piece of it as the buffer of a request, which keeps it registered.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfRegion`] when it does not lie inside, or is longer than 4 GiB − 1.
+    pub fn buffer(
+        self: &Arc<Self>,
+        offset: usize,
+        len: usize,
+    ) -> Result<SharedBuffer, OutOfRegion> {
+        let slice = self.region.slice(offset, len)?;
+        let owner: Keeper = Arc::<Self>::clone(self);
+        // SAFETY: the slice is of the region, whose memory this owner keeps.
+        Ok(unsafe { SharedSlice::from_raw(slice, owner) })
+    }
+
+    pub(super) const fn mr(&self) -> MrPtr {
+        self.owner.registered.mr
     }
 
     /// The region by value. The memory is kept aside until [`release_shared`] gets it back.
@@ -289,6 +309,16 @@ fn aside() -> MutexGuard<'static, BTreeMap<usize, Owner>> {
 
 fn keep(owner: Owner) {
     aside().insert(owner.pages.addr().addr().get(), owner);
+}
+
+/// The registration of a region that went its own way, and that is alive because it is borrowed.
+pub(super) fn mr_of(region: &SharedRegion) -> Option<MrPtr> {
+    let registration = region.registration();
+    let aside = aside();
+    let owner = aside.get(&registration.addr.addr().get())?;
+    let is_it = owner.pages.len() == registration.len
+        && owner.registered._domain.id() == registration.domain;
+    is_it.then_some(owner.registered.mr)
 }
 
 fn take(registration: &Registration) -> Option<Owner> {

@@ -28,6 +28,10 @@ impl Rights {
     /// the right to write there.
     pub const READ_SINK: Self = Self(1 << 3);
 
+    /// Nothing by itself; memory windows may open pieces of it, see
+    /// [`Endpoint::window`](crate::Endpoint::window).
+    pub const WINDOWS: Self = Self(1 << 4);
+
     /// Both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
@@ -52,6 +56,15 @@ impl Rights {
         if self.has(Self::ATOMIC_TARGET) {
             access = access.with(Access::REMOTE_ATOMIC);
         }
+        if self.has(Self::WINDOWS) {
+            access = access.with(Access::MW_BIND);
+        }
         access
+    }
+
+    /// What a window with these rights is opened with: what a peer may do, and nothing else.
+    pub(crate) const fn of_window(self) -> Access {
+        let all = Access::REMOTE_READ.with(Access::REMOTE_WRITE).with(Access::REMOTE_ATOMIC);
+        Access::from_bits(self.access(false).bits() & all.bits())
     }
 }

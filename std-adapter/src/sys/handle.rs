@@ -54,6 +54,8 @@ handle! {
     PdPtr => ibv_pd;
     /// `ibv_mr *`
     MrPtr => ibv_mr;
+    /// `ibv_mw *`
+    MwPtr => ibv_mw;
     /// `ibv_cq *`
     CqPtr => ibv_cq;
     /// `ibv_comp_channel *`

@@ -39,7 +39,7 @@ pub(crate) mod extended;
 mod handle;
 #[cfg(feature = "verbs")]
 pub(crate) use handle::{
-    AhPtr, ChannelPtr, CmIdPtr, CompletionChannelPtr, ContextPtr, CqPtr, MrPtr, PdPtr, QpPtr, TdPtr,
+    AhPtr, ChannelPtr, CmIdPtr, CompletionChannelPtr, ContextPtr, CqPtr, MrPtr, MwPtr, PdPtr, QpPtr, TdPtr,
 };
 #[cfg(feature = "verbs")]
 mod layout;
@@ -49,6 +49,8 @@ pub(crate) mod lookup;
 pub(crate) mod ops;
 #[cfg(feature = "verbs")]
 pub(crate) mod verbs;
+#[cfg(feature = "verbs")]
+pub(crate) mod window;
 
 #[cfg(feature = "verbs")]
 use rdma_sys as ffi;
