@@ -5,8 +5,9 @@
 use nanoverbs_core::abi::{RecvWr, SendWr, Wc};
 use nanoverbs_core::port::{Datagrams, PollPort, RecvPort, SendPort};
 use nanoverbs_core::{
-    Block, Completion, Completions, Consumer, Datagram, Ended, Part, Pool, Producer, RKey,
-    RecvLink, RecvQueue, RemoteRegion, SendLink, SendQueue, SharedEnded, SharedRecvQueue, op,
+    Block, Completion, Completions, Consumer, Counters, Datagram, Doorbell, Ended, Group, Part,
+    Pool, Producer, RKey, Recorder, RecvLink, RecvQueue, RemoteRegion, Route, SendLink, SendQueue,
+    SharedEnded, SharedRecvQueue, Turns, op,
 };
 
 /// A port as the adapter has it: an object and a function of a device.
@@ -262,6 +263,29 @@ pub fn hot_hand_over(producer: &mut Producer<'_, Completion, 64>, completion: Co
 #[unsafe(no_mangle)]
 pub fn hot_take_over(consumer: &mut Consumer<'_, u64, 64>) -> u64 {
     consumer.drain(16).fold(0, u64::wrapping_add)
+}
+
+#[unsafe(no_mangle)]
+pub fn hot_route(group: &mut Group<4096>, completion: &Completion) -> usize {
+    match group.route(completion) {
+        Route::Send(index) => index,
+        Route::Recv(index) => usize::wrapping_add(index, 4096),
+        Route::Stale => usize::MAX,
+    }
+}
+
+#[unsafe(no_mangle)]
+pub fn hot_turn(turns: &mut Turns<4096>, index: usize, queue: &mut Recvs) -> usize {
+    turns.ready(index);
+    turns.round(|_| queue.take().is_some())
+}
+
+#[unsafe(no_mangle)]
+pub fn hot_signals(bell: &Doorbell, counters: &Counters, recorder: &mut Recorder, n: u64) -> bool {
+    counters.polled(n as usize);
+    counters.turned(n as usize);
+    recorder.record(n);
+    bell.ring()
 }
 
 /// What the search must find, when it is asked for.
