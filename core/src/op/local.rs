@@ -103,6 +103,7 @@ impl BindWindow {
 }
 
 impl sealed::Sealed for BindWindow {}
+impl<C> sealed::Takes<C> for BindWindow {}
 
 impl Header for BindWindow {
     const OPERATION: completion::Operation = completion::Operation::Local;

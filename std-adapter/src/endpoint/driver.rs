@@ -1,7 +1,7 @@
 //! What an endpoint needs of the device behind it.
 
-use nanoverbs_core::port::{PollPort, RecvPort, SendPort};
 use nanoverbs_core::op::BindWindow;
+use nanoverbs_core::port::{PollPort, RecvPort, SendPort};
 use nanoverbs_core::{Domain, RKey, RecvConfig, Region, SendConfig};
 
 use super::{EndpointError, Shared};

@@ -10,9 +10,7 @@ use nanoverbs_core::{Domain, RKey, RecvConfig, Region, SendConfig, SharedRegion}
 use super::driver::sealed::{Backend, Release};
 use super::{EndpointError, Inner, Options, Prepared, Shared, Side};
 use crate::cm::{ConnectParams, Connection, Connector, Incoming, Listener, Outgoing, Request};
-use crate::memory::{
-    self, LocalMemory, MemoryWindow, Pages, Rights, SharedMemory, WindowError,
-};
+use crate::memory::{self, LocalMemory, MemoryWindow, Pages, Rights, SharedMemory, WindowError};
 use crate::poller::Sources;
 use crate::{
     Arm, ArmRefused, CallError, CompletionChannel, CompletionQueue, Deadline, Device,

@@ -9,8 +9,8 @@ use nanoverbs_core::op::BindWindow;
 use nanoverbs_core::{RKey, SharedRegion};
 
 use super::{Rights, SharedMemory, WindowError, registered};
-use crate::sys::{self, CallError, MrPtr, MwPtr};
 use crate::ProtectionDomain;
+use crate::sys::{self, CallError, MrPtr, MwPtr};
 
 /// A memory window of type 2. Dropped, it is closed.
 #[derive(Debug)]

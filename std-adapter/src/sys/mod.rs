@@ -39,7 +39,8 @@ pub(crate) mod extended;
 mod handle;
 #[cfg(feature = "verbs")]
 pub(crate) use handle::{
-    AhPtr, ChannelPtr, CmIdPtr, CompletionChannelPtr, ContextPtr, CqPtr, MrPtr, MwPtr, PdPtr, QpPtr, TdPtr,
+    AhPtr, ChannelPtr, CmIdPtr, CompletionChannelPtr, ContextPtr, CqPtr, MrPtr, MwPtr, PdPtr,
+    QpPtr, TdPtr,
 };
 #[cfg(feature = "verbs")]
 mod layout;

@@ -15,7 +15,8 @@ pub(crate) unsafe fn alloc_mw(pd: PdPtr) -> Result<(MwPtr, RKey), CallError> {
     let alloc = unsafe { (*(*pd.as_ptr()).context).ops.alloc_mw };
     let alloc = alloc.ok_or(CallError::new("ibv_alloc_mw", libc::EOPNOTSUPP))?;
     // SAFETY: the caller's promise.
-    let mw = non_null("ibv_alloc_mw", unsafe { alloc(pd.as_ptr(), ffi::ibv_mw_type::IBV_MW_TYPE_2) })?;
+    let mw =
+        non_null("ibv_alloc_mw", unsafe { alloc(pd.as_ptr(), ffi::ibv_mw_type::IBV_MW_TYPE_2) })?;
     // SAFETY: the window was just made.
     let key = unsafe { (*mw.as_ptr()).rkey };
     Ok((MwPtr::new(mw), RKey::from_raw(key)))
