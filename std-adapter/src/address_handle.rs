@@ -5,12 +5,13 @@
 //! ([`Datagrams::join`](crate::cm::Datagrams::join)), or from a datagram that arrived
 //! ([`Datagrams::answer`](crate::cm::Datagrams::answer)). Any thread.
 //!
-//! Invariant: it lives until every send that names it has completed; who posts keeps it.
+//! Invariant: what was given out as a peer lives as long as any queue pair of its domain.
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use nanoverbs_core::QpNum;
+use nanoverbs_core::{QpNum, op};
 
 use crate::ProtectionDomain;
 use crate::sys::cm::RawPeer;
@@ -23,6 +24,8 @@ pub struct AddressHandle {
     ah: AhPtr,
     qp_num: QpNum,
     qkey: u32,
+    /// Whether the domain keeps it.
+    kept: AtomicBool,
     domain: Arc<ProtectionDomain>,
 }
 
@@ -37,10 +40,27 @@ impl AddressHandle {
     }
 
     pub(crate) fn own(ah: AhPtr, qp_num: u32, qkey: u32, domain: &Arc<ProtectionDomain>) -> Self {
-        Self { ah, qp_num: QpNum::from_raw(qp_num), qkey, domain: Arc::clone(domain) }
+        Self {
+            ah,
+            qp_num: QpNum::from_raw(qp_num),
+            qkey,
+            kept: AtomicBool::new(false),
+            domain: Arc::clone(domain),
+        }
     }
 
-    /// The `ibv_ah`, for a work request.
+    /// Where to send, for [`op::Datagram`]. It can be copied and may outlive the handle: from the first
+    /// call on, the device keeps what it needs of the handle as long as the protection domain exists.
+    pub fn peer(&self) -> op::Peer {
+        // Relaxed: the list has a lock of its own, and the drop has `&mut`.
+        if !self.kept.swap(true, Ordering::Relaxed) {
+            self.domain.keep(self.ah);
+        }
+        // SAFETY: the handle is of this domain, which keeps it as long as queue pairs hold the domain.
+        unsafe { op::Peer::from_raw(self.as_raw(), self.qp_num, self.qkey, self.domain.id()) }
+    }
+
+    /// The `ibv_ah`. It dies with this, unless [`peer`](Self::peer) was called.
     pub const fn as_raw(&self) -> *mut () {
         self.ah.as_opaque()
     }
@@ -69,7 +89,9 @@ impl fmt::Debug for AddressHandle {
 
 impl Drop for AddressHandle {
     fn drop(&mut self) {
-        // SAFETY: the handle is this one's own; that no request uses it is what a post promises.
-        let _ = unsafe { sys::datagram::destroy_ah(self.ah) };
+        if !*self.kept.get_mut() {
+            // SAFETY: the handle is this one's own, and no request was made with it.
+            let _ = unsafe { sys::datagram::destroy_ah(self.ah) };
+        }
     }
 }

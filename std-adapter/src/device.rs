@@ -65,6 +65,8 @@ pub struct Limits {
     pub region_len: u64,
     /// Length of one message in bytes, on the first port.
     pub message: u32,
+    /// Length of one packet in bytes, on the first port: of one datagram.
+    pub packet: u32,
     /// Whether it speaks iWARP, where the target of a READ needs remote rights.
     pub iwarp: bool,
 }
@@ -323,6 +325,7 @@ impl Limits {
             reads_out: byte(raw.max_qp_init_rd_atom),
             region_len: raw.max_mr_size,
             message: raw.max_msg_sz,
+            packet: raw.active_mtu,
             iwarp: raw.is_iwarp,
         }
     }

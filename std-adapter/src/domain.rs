@@ -4,12 +4,12 @@
 //! ([`Device::domain`]) and never look here. Any thread.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use nanoverbs_core::Domain;
 
-use crate::sys::{self, CallError, PdPtr, TdPtr};
+use crate::sys::{self, AhPtr, CallError, PdPtr, TdPtr};
 use crate::{Device, WrongProcess};
 
 /// A protection domain of a device.
@@ -19,6 +19,8 @@ pub struct ProtectionDomain {
     /// For one of a single thread: what it stands on.
     beneath: Option<(PdPtr, TdPtr)>,
     id: Domain,
+    /// Ways to peers of datagrams that were given out.
+    ways: Mutex<Vec<AhPtr>>,
     device: Arc<Device>,
 }
 
@@ -38,7 +40,8 @@ impl ProtectionDomain {
         let id = next_domain(&NEXT).ok_or(DomainError::Exhausted)?;
         // SAFETY: the device lives, and this domain will hold it.
         let pd = unsafe { sys::verbs::alloc_pd(device.context()) }.map_err(DomainError::Call)?;
-        Ok(Self { pd, beneath: None, id, device: Arc::clone(device) })
+        let (ways, device) = (Mutex::default(), Arc::clone(device));
+        Ok(Self { pd, beneath: None, id, ways, device })
     }
 
     /// A new domain whose queue pairs go without the device library's locks ("thread domain"), where
@@ -92,6 +95,11 @@ impl ProtectionDomain {
         &self.device
     }
 
+    /// Keeps an address handle until the domain goes, when no queue pair is left to use it.
+    pub(crate) fn keep(&self, ah: AhPtr) {
+        self.ways.lock().unwrap_or_else(PoisonError::into_inner).push(ah);
+    }
+
     pub(crate) const fn pd(&self) -> PdPtr {
         self.pd
     }
@@ -108,6 +116,10 @@ impl fmt::Debug for ProtectionDomain {
 
 impl Drop for ProtectionDomain {
     fn drop(&mut self) {
+        for ah in std::mem::take(self.ways.get_mut().unwrap_or_else(PoisonError::into_inner)) {
+            // SAFETY: it was kept here alone, and queue pairs hold their domain: none can use it.
+            let _ = unsafe { sys::datagram::destroy_ah(ah) };
+        }
         // SAFETY: regions and queue pairs hold their domain, so none is left in it.
         let _ = unsafe { sys::verbs::dealloc_pd(self.pd) };
         if let Some((plain, td)) = self.beneath {

@@ -13,14 +13,18 @@
 use std::fmt;
 use std::sync::Arc;
 
-use nanoverbs_core::QpNum;
+use nanoverbs_core::port::Datagrams;
+use nanoverbs_core::{QpNum, RecvConfig, SendConfig};
 
 use crate::cm::{CmId, ReadDepths, RnrTimer};
 use crate::event::Fate;
 use crate::port::{RecvPort, SendPort};
 use crate::sys::cm::{QpSizes, RawPeer, Space};
 use crate::sys::{self, CallError, QpPtr};
-use crate::{CompletionQueue, ProtectionDomain, WrongProcess};
+use crate::{CompletionQueue, ProtectionDomain};
+
+mod error;
+pub use error::QueuePairError;
 
 /// The sizes of a queue pair to be made.
 ///
@@ -58,7 +62,7 @@ impl QueuePairOptions {
     }
 }
 
-/// A connected-type queue pair.
+/// A queue pair: connected, or for datagrams.
 #[doc(alias = "ibv_qp")]
 pub struct QueuePair {
     qp: QpPtr,
@@ -68,6 +72,7 @@ pub struct QueuePair {
     recv_queue: Arc<CompletionQueue>,
     domain: Arc<ProtectionDomain>,
     id: Arc<CmId>,
+    space: Space,
     fate: Arc<Fate>,
 }
 
@@ -180,6 +185,7 @@ impl QueuePair {
             recv_queue: Arc::clone(recv_queue),
             domain: Arc::clone(domain),
             id: Arc::clone(id),
+            space,
             fate,
         }))
     }
@@ -304,11 +310,34 @@ impl QueuePair {
         let _ = unsafe { sys::datagram::detach_mcast(self.qp, group) };
     }
 
+    /// The numbers for a send queue of the core's: what was granted, in this domain. READs are counted
+    /// from [`Connection::reads`](crate::cm::Connection::reads) on.
+    pub fn send_config(&self) -> SendConfig {
+        let limits = self.domain.device().limits();
+        let message = if self.is_datagram() { limits.packet } else { limits.message };
+        SendConfig::new(self.domain.id())
+            .depth(self.send_depth())
+            .max_sges(fit(self.send_sges()), fit(self.read_sges()))
+            .max_inline(u16::try_from(self.inline()).unwrap_or(u16::MAX))
+            .max_message(message)
+    }
+
+    /// The numbers for a receive queue of the core's.
+    pub fn recv_config(&self) -> RecvConfig {
+        RecvConfig::new(self.domain.id()).depth(self.recv_depth()).max_sges(fit(self.recv_sges()))
+    }
+
+    /// Whether it is for datagrams (UD), and not for one connection.
+    pub const fn is_datagram(&self) -> bool {
+        matches!(self.space, Space::Datagram)
+    }
+
     /// The way to its send queue.
     ///
     /// # Errors
     ///
-    /// [`CallError`] when the device has no such way.
+    /// [`CallError`] when the device has no such way; `EPROTOTYPE` for a queue pair for datagrams, see
+    /// [`datagram_send_port`](Self::datagram_send_port).
     ///
     /// # Safety
     ///
@@ -316,6 +345,7 @@ impl QueuePair {
     /// before it is connected: devices accept such sends and send them at some later time
     /// (`ibv_post_send(3)`). One port at a time posts.
     pub unsafe fn send_port(&self) -> Result<SendPort, CallError> {
+        self.check(Space::Connected, "ibv_post_send")?;
         // SAFETY: the queue pair lives as long as `self`; that the port is not used longer is the
         // caller's promise.
         unsafe { sys::ops::SendOp::new(self.qp) }.map(SendPort::new)
@@ -325,15 +355,50 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// [`CallError`] when the device has no such way.
+    /// [`CallError`] when the device has no such way; `EPROTOTYPE` for a queue pair for datagrams.
     ///
     /// # Safety
     ///
     /// Nothing is posted through the port after the last handle of this queue pair is gone. One
     /// port at a time posts.
     pub unsafe fn recv_port(&self) -> Result<RecvPort, CallError> {
+        self.check(Space::Connected, "ibv_post_recv")?;
         // SAFETY: as in `send_port`.
         unsafe { sys::ops::RecvOp::new(self.qp) }.map(RecvPort::new)
+    }
+
+    /// The way to the send queue of a queue pair for datagrams; may be used at once.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`] when the device has no such way; `EPROTOTYPE` for a connected queue pair.
+    ///
+    /// # Safety
+    ///
+    /// As for [`recv_port`](Self::recv_port).
+    pub unsafe fn datagram_send_port(&self) -> Result<Datagrams<SendPort>, CallError> {
+        self.check(Space::Datagram, "ibv_post_send")?;
+        // SAFETY: as in `send_port`.
+        unsafe { sys::ops::SendOp::new(self.qp) }.map(SendPort::new).map(Datagrams::new)
+    }
+
+    /// The way to the receive queue of a queue pair for datagrams; may be used at once.
+    ///
+    /// # Errors
+    ///
+    /// As for [`datagram_send_port`](Self::datagram_send_port).
+    ///
+    /// # Safety
+    ///
+    /// As for [`recv_port`](Self::recv_port).
+    pub unsafe fn datagram_recv_port(&self) -> Result<Datagrams<RecvPort>, CallError> {
+        self.check(Space::Datagram, "ibv_post_recv")?;
+        // SAFETY: as in `send_port`.
+        unsafe { sys::ops::RecvOp::new(self.qp) }.map(RecvPort::new).map(Datagrams::new)
+    }
+
+    fn check(&self, space: Space, call: &'static str) -> Result<(), CallError> {
+        if self.space == space { Ok(()) } else { Err(CallError::new(call, libc::EPROTOTYPE)) }
     }
 
     /// Destroys it, when this is the last handle; gives the handle back when another is left. From
@@ -393,67 +458,13 @@ impl QpState {
     }
 }
 
-/// A queue pair cannot be made.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum QueuePairError {
-    /// A queue is deeper than the device allows.
-    TooDeep {
-        /// The depth that was asked for.
-        given: u32,
-        /// The device's largest.
-        max: u32,
-    },
-    /// A request has more pieces than the device allows.
-    TooManySges {
-        /// The number that was asked for.
-        given: u32,
-        /// The device's largest.
-        max: u32,
-    },
-    /// A completion queue has no place left for every request.
-    CompletionQueueTooSmall {
-        /// The places that are needed.
-        need: u32,
-        /// The places that are free.
-        have: u32,
-    },
-    /// Domain, completion queues and address belong to different devices.
-    WrongDevice,
-    /// The device belongs to the parent of this process.
-    WrongProcess(WrongProcess),
-    /// The device says no.
-    Call(CallError),
-}
-
-impl fmt::Display for QueuePairError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooDeep { given, max } => {
-                write!(f, "a queue of {given} requests is too deep; this device allows {max}")
-            }
-            Self::TooManySges { given, max } => {
-                write!(f, "{given} pieces in a request are too many; this device allows {max}")
-            }
-            Self::CompletionQueueTooSmall { need, have } => write!(
-                f,
-                "the queue pair needs {need} places in a completion queue that has {have} left; \
-                 make the completion queue deeper"
-            ),
-            Self::WrongDevice => f.write_str(
-                "domain, completion queues and address belong to different devices; \
-                 make the first two from the device of the address",
-            ),
-            Self::WrongProcess(error) => error.fmt(f),
-            Self::Call(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for QueuePairError {}
-
 fn reserve(queue: &CompletionQueue, slots: u32) -> Result<(), QueuePairError> {
     queue
         .reserve(slots)
         .map_err(|have| QueuePairError::CompletionQueueTooSmall { need: slots, have })
+}
+
+/// As many as a byte can say.
+fn fit(number: u32) -> u8 {
+    u8::try_from(number).unwrap_or(u8::MAX)
 }

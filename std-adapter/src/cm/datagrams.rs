@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use nanoverbs_core::abi::Wc;
+use nanoverbs_core::QpNum;
+use nanoverbs_core::abi::{Wc, wc_flags};
 
 use super::group::{JoinError, Joining, Membership, Share};
 use super::{
@@ -179,22 +180,23 @@ impl Datagrams {
         PeerLookup::start(domain, connector, peer, private_data, deadline.into())
     }
 
-    /// The way back to where a datagram came from: its completion, and the prefix of 40 bytes in front
-    /// of it.
+    /// The way back to where a datagram came from: the `source` of its completion, and the header in
+    /// front of it ([`Datagram::header`](nanoverbs_core::Datagram::header)). The network must have put
+    /// one there, as Ethernet always does.
     ///
     /// # Errors
     ///
-    /// What the device says, most often because the prefix is none.
+    /// What the device says, most often because the header is none.
     #[doc(alias = "ibv_create_ah_from_wc")]
-    pub fn answer(&self, completion: &Wc, prefix: &[u8; 40]) -> Result<AddressHandle, CallError> {
+    pub fn answer(&self, source: QpNum, header: &[u8; 40]) -> Result<AddressHandle, CallError> {
         /// What the connection manager gives to all queue pairs for datagrams.
         const QKEY: u32 = 0x0123_4567;
         let domain = self.queue_pair.domain();
         let port = self.id.port().max(1);
+        let wc = Wc { src_qp: source.to_raw(), wc_flags: wc_flags::GRH, ..Wc::EMPTY };
         // SAFETY: the domain lives, and the handle will hold it.
-        let ah =
-            unsafe { sys::datagram::create_ah_from_wc(domain.pd(), completion, prefix, port) }?;
-        Ok(AddressHandle::own(ah, completion.src_qp, QKEY, domain))
+        let ah = unsafe { sys::datagram::create_ah_from_wc(domain.pd(), &wc, header, port) }?;
+        Ok(AddressHandle::own(ah, source.to_raw(), QKEY, domain))
     }
 
     /// Joins a multicast group, and blocks until it is joined.

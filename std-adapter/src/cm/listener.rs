@@ -21,7 +21,7 @@ use crate::{
 /// Its descriptor is readable when [`poll_request`](Self::poll_request) may have one.
 #[derive(Debug)]
 pub struct Listener {
-    id: CmId,
+    id: Arc<CmId>,
     local: SocketAddr,
     /// Whether requests stay on the listener's channel.
     shares: bool,
@@ -41,12 +41,21 @@ impl Listener {
         ListenOptions::new().bind(addr)
     }
 
-    pub(super) const fn new(id: CmId, local: SocketAddr, shares: bool) -> Self {
-        Self { id, local, shares }
+    pub(super) fn new(id: CmId, local: SocketAddr, shares: bool) -> Self {
+        Self { id: Arc::new(id), local, shares }
+    }
+
+    /// The device that has its address; `None` when it listens on all of them.
+    ///
+    /// # Errors
+    ///
+    /// What the device says.
+    pub fn device(&self) -> Result<Option<Arc<Device>>, CallError> {
+        Device::of(&self.id)
     }
 
     /// Its name on a shared channel.
-    pub const fn token(&self) -> Token {
+    pub fn token(&self) -> Token {
         self.id.token()
     }
 

@@ -100,6 +100,7 @@ fn f25_more_reads_than_the_device_has_are_refused_before_it_is_asked() {
         reads_out: 8,
         region_len: 1,
         message: 1,
+        packet: 1,
         iwarp: false,
     };
     let own = ConnectParams::new().reads_on(limits);

@@ -144,11 +144,6 @@ impl Parts {
     }
 }
 
-/// The number as a smaller type, or the most that it can say.
-fn fit<T: TryFrom<u32>>(number: u32, most: T) -> T {
-    T::try_from(number).unwrap_or(most)
-}
-
 // SAFETY: `destroy` says true only after `ibv_destroy_qp` was called for the last handle: then no
 // device touches the memory of its requests.
 unsafe impl Backend for Verbs {
@@ -168,13 +163,7 @@ unsafe impl Backend for Verbs {
     fn configs(&self) -> (SendConfig, RecvConfig) {
         let (sends, recvs) = (SendConfig::new(self.domain.id()), RecvConfig::new(self.domain.id()));
         let Some(qp) = &self.queue_pair else { return (sends.depth(0), recvs.depth(0)) };
-        let limits = self.domain.device().limits();
-        let sends = sends
-            .depth(qp.send_depth())
-            .max_sges(fit(qp.send_sges(), u8::MAX), fit(qp.read_sges(), u8::MAX))
-            .max_inline(fit(qp.inline(), u16::MAX))
-            .max_message(limits.message);
-        (sends, recvs.depth(qp.recv_depth()).max_sges(fit(qp.recv_sges(), u8::MAX)))
+        (qp.send_config(), qp.recv_config())
     }
 
     fn register(&mut self, pages: Pages) -> Result<(Region, Release<Region>), EndpointError> {

@@ -25,6 +25,8 @@ pub(crate) struct RawLimits {
     pub(crate) max_qp_init_rd_atom: c_int,
     pub(crate) max_mr_size: u64,
     pub(crate) max_msg_sz: u32,
+    /// In bytes.
+    pub(crate) active_mtu: u32,
     pub(crate) is_iwarp: bool,
 }
 
@@ -116,6 +118,8 @@ pub(crate) unsafe fn limits(context: ContextPtr) -> Result<RawLimits, CallError>
         max_qp_init_rd_atom: attr.max_qp_init_rd_atom,
         max_mr_size: attr.max_mr_size,
         max_msg_sz: port.max_msg_sz,
+        // 1 is 256 bytes, 5 is 4,096.
+        active_mtu: 128_u32.checked_shl(port.active_mtu).filter(|mtu| *mtu <= 4096).unwrap_or(256),
         is_iwarp: transport == ffi::ibv_transport_type::IBV_TRANSPORT_IWARP,
     })
 }

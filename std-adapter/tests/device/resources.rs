@@ -25,6 +25,7 @@ fn devices_are_listed_and_opened_by_name() {
     assert_eq!(devices(), Ok(vec!["rxe0".to_owned()]));
     let limits = device().limits();
     assert_eq!((limits.sges, limits.read_sges, limits.reads_out), (32, 32, 128));
+    assert_eq!(limits.packet, 1024);
     assert!(!limits.iwarp);
     let missing = Device::open("rxe9").map(drop);
     assert_eq!(missing, Err(OpenError::NoSuchDevice { name: "rxe9".to_owned() }));
