@@ -17,3 +17,4 @@ pub mod output;
 pub mod pattern;
 
 pub mod pingpong;
+pub mod readv;

@@ -1,4 +1,4 @@
-# limit: 300
+# limit: 600
 # 10,000 round trips of 64 KiB, every byte checked at both ends. With jumbo frames, as most RDMA networks
 # have them, a message is 16 packets; with the guest's usual ones it is 64.
 trap 'ip link set d0 mtu 1500' EXIT

@@ -1,3 +1,4 @@
+# limit: 300
 # What goes wrong is said in one sentence, with exit code 1, and in time.
 addr=$NANOVERBS_RXE_ADDR
 
