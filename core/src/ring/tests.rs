@@ -7,6 +7,8 @@ fn starting_at<T, const N: usize>(index: usize) -> Ring<T, N> {
     let ring = Ring::new();
     ring.head.0.store(index, Ordering::Relaxed);
     ring.tail.0.store(index, Ordering::Relaxed);
+    // SAFETY: nobody else has the ring yet.
+    ring.taken.0.with_mut(|taken| unsafe { *taken = index });
     ring
 }
 
