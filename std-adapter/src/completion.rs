@@ -20,6 +20,7 @@ use crate::event::{Fate, ObjectId};
 use crate::port::PollPort;
 use crate::sys::extended::CqExtras;
 use crate::sys::{self, CallError, CqPtr};
+use crate::trace::say;
 use crate::{Device, TimedPollPort};
 
 mod channel;
@@ -107,7 +108,10 @@ impl CompletionQueue {
         let (cq, granted) = match extended {
             Some(Ok(made)) => made,
             // Not asked for, or not to be had: a plain one.
-            Some(Err(_)) | None => {
+            other => {
+                if let Some(Err(error)) = other {
+                    say!(info, "a plain completion queue takes the place of another", why = error);
+                }
                 (extras.timestamps, extras.single_threaded) = (false, false);
                 // SAFETY: as above.
                 unsafe { sys::verbs::create_cq(device.context(), asked, raw, extras.vector) }

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use crate::cm::{CmId, EventChannel, EventKind};
 use crate::event::{DeviceEvent, Tenants};
 use crate::sys::{self, CallError, ContextPtr};
+use crate::trace::say;
 use crate::{DomainError, ProtectionDomain};
 
 /// An RDMA device.
@@ -137,10 +138,12 @@ impl Device {
     }
 
     fn new(context: ContextPtr, limits: sys::verbs::RawLimits, anchor: Anchor) -> Arc<Self> {
+        // SAFETY: who calls has just made sure that the context lives.
+        let name = unsafe { sys::verbs::device_name(context) };
+        say!(debug, "a device is in use", device = name);
         Arc::new(Self {
             context,
-            // SAFETY: who calls has just made sure that the context lives.
-            name: unsafe { sys::verbs::device_name(context) },
+            name,
             limits: Limits::from_raw(limits),
             pid: std::process::id(),
             default_domain: Mutex::new(Weak::new()),

@@ -21,6 +21,7 @@ use nanoverbs_core::QpNum;
 
 use crate::sys::async_event::{RawSubject, kind};
 use crate::sys::{self, CallError, CmIdPtr, ContextPtr, CqPtr, QpPtr};
+use crate::trace::say;
 
 /// How many events are kept for [`Device::poll_event`](crate::Device::poll_event) when nobody asks;
 /// older ones are forgotten, after they did what they do.
@@ -300,6 +301,7 @@ impl List {
         for entry in self.queue_pairs.iter().filter(|entry| which(entry)) {
             if !entry.fate.has_failed() {
                 entry.fate.fail();
+                say!(warn, "a queue pair is closed", queue_pair = entry.number.to_raw());
                 // A device that refuses this as well is past being told.
                 // SAFETY: a queue pair leaves the list before it is destroyed, and the list is locked.
                 let _ = unsafe { sys::verbs::qp_to_error(entry.qp) };
@@ -308,6 +310,9 @@ impl List {
     }
 
     fn keep(&mut self, event: DeviceEvent) {
+        let DeviceEvent { kind, subject } = event;
+        let what = format_args!("{kind:?}");
+        say!(info, "a device event", what = what, subject = format_args!("{subject:?}"));
         if self.kept.len() == KEPT {
             self.kept.pop_front();
         }

@@ -6,12 +6,17 @@
 //! from the core's queues to a queue pair), `cm` (who talks to whom), [`endpoint`] (all of them behind
 //! one front door), [`poller`] (a thread of its own for it).
 //!
+//! [`guide`] has a short program for each task, [`coverage`] what covers each C function.
+//!
 //! Children hold their parents: a queue pair is destroyed before its completion queues, these and
 //! the regions before their domain, the domain before the device, in whatever order a program
 //! drops its handles. No drop panics, and none waits for anything but the device's answer.
 //!
 //! Without the feature `verbs` the crate needs no C library: pages and deadlines remain.
 #![deny(unsafe_code)]
+
+#[cfg(feature = "verbs")]
+mod trace;
 
 pub use nanoverbs_core;
 
@@ -89,6 +94,7 @@ pub use poller::Poller;
 pub mod doctor;
 
 pub mod coverage;
+pub mod guide;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]

@@ -21,6 +21,7 @@ use crate::event::Fate;
 use crate::port::{RecvPort, SendPort};
 use crate::sys::cm::{QpSizes, RawPeer, Space};
 use crate::sys::{self, CallError, QpPtr};
+use crate::trace::say;
 use crate::{CompletionQueue, ProtectionDomain};
 
 mod error;
@@ -164,6 +165,7 @@ impl QueuePair {
                 // A device has no way to say which size it minds. Inline is the one that cannot be
                 // asked for beforehand.
                 Err(error) if error.errno() == libc::EINVAL && asked.inline > 0 => {
+                    say!(debug, "the device refuses so much inline", bytes = asked.inline);
                     asked.inline /= 2;
                 }
                 Err(error) => {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{CmId, EventKind, PrivateData, ReadDepths, RnrTimer, Token};
 use crate::sys::CallError;
+use crate::trace::say;
 use crate::{Deadline, QueuePair};
 
 /// An established connection: what the connection manager knows of it, and a handle of its queue
@@ -56,6 +57,15 @@ impl Connection {
         // A device that does not let it be lowered keeps the long timer: slow, and nothing worse.
         let rnr_timer = queue_pair.set_rnr_timer(rnr_timer).is_ok().then_some(rnr_timer);
         let local = id.local_addr().unwrap_or(peer);
+        say!(
+            info,
+            "connected",
+            peer = peer,
+            local = local,
+            queue_pair = queue_pair.number().to_raw(),
+            reads_out = reads.reads_out,
+            reads_in = reads.reads_in,
+        );
         let ended = AtomicBool::new(false);
         Self { id, queue_pair, peer, local, reads, private_data, rnr_timer, ended }
     }
@@ -124,7 +134,10 @@ impl Connection {
                     let _ = self.end();
                     Ok(Some(ConnectionEvent::DeviceRemoved))
                 }
-                EventKind::Unreachable => Ok(Some(ConnectionEvent::Unreachable)),
+                EventKind::Unreachable => {
+                    say!(warn, "the way to the peer was lost", peer = self.peer);
+                    Ok(Some(ConnectionEvent::Unreachable))
+                }
                 other => Ok(Some(ConnectionEvent::Other(other))),
             };
         }
@@ -167,7 +180,9 @@ impl Connection {
 
     fn end(&self) -> Result<(), CallError> {
         // Relaxed: as in `has_ended`.
-        self.ended.store(true, Ordering::Relaxed);
+        if !self.ended.swap(true, Ordering::Relaxed) {
+            say!(info, "connection ended", peer = self.peer, local = self.local);
+        }
         // A peer's end leaves the queue pair here as it was, and its receives in it.
         self.queue_pair.to_error()
     }

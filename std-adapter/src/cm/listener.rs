@@ -11,6 +11,7 @@ use super::{
 };
 use crate::sys::CallError;
 use crate::sys::cm::Space;
+use crate::trace::say;
 use crate::{
     CompletionQueue, Deadline, Device, ProtectionDomain, QueuePair, QueuePairError,
     QueuePairOptions,
@@ -96,7 +97,9 @@ impl Listener {
                     let data = event.private_data.unwrap_or(PrivateData::empty());
                     let offered =
                         ReadDepths { reads_out: event.reads_out, reads_in: event.reads_in };
-                    return Request::new(id, data, offered, self.shares).map(Some);
+                    let request = Request::new(id, data, offered, self.shares)?;
+                    say!(debug, "a peer asks", peer = request.peer, local = self.local);
+                    return Ok(Some(request));
                 }
                 (EventKind::DeviceRemoved, _) => return Err(ListenError::DeviceRemoved),
                 // Requests that were given up, and what else the kernel has to say of a listener.

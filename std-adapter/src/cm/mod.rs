@@ -22,6 +22,30 @@
 //! same call, so no drop ever waits for a user.
 //!
 //! A listener, a request and a connection may move between threads; each is used by one at a time.
+//!
+//! # What the types make impossible
+//!
+//! A queue pair before the way is known, or the request is there (F55):
+//!
+//! ```compile_fail,E0599
+//! let connector = nanoverbs::cm::Connector::new();
+//! connector.create_queue_pair();
+//! ```
+//!
+//! A queue pair that the connection manager does not know, and would not flush (F58), with a GID chosen
+//! by number (F56):
+//!
+//! ```compile_fail,E0624
+//! let queue_pair = nanoverbs::QueuePair::new();
+//! ```
+//!
+//! Retries that nobody has thought of (F03):
+//!
+//! ```compile_fail,E0423
+//! let retry = nanoverbs::cm::Retry(0);
+//! ```
+//!
+//! An event that is kept, or acknowledged twice (F46, F59): there is no call that acknowledges.
 
 mod channel;
 pub use channel::{EventChannel, EventKind, Token};
