@@ -95,6 +95,15 @@ impl Options {
     }
 }
 
+impl<C: 'static> Prepared<Verbs, C> {
+    /// Bytes that travel with the request or its answer, instead of those of the options: what they
+    /// name, memory of this endpoint for example, exists only now. How many can is checked by
+    /// [`Ready::establish`](super::Ready::establish).
+    pub fn send_along(&mut self, private_data: &[u8]) {
+        self.0.driver.params = self.0.driver.params.private_data(private_data);
+    }
+}
+
 /// What a queue pair is made of.
 struct Parts {
     domain: Arc<ProtectionDomain>,

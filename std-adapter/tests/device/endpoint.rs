@@ -108,6 +108,31 @@ fn endpoint_scattered_read_and_gathered_write_move_every_byte() {
 
 #[test]
 #[ignore = "needs an RDMA device: make rxe"]
+fn endpoint_answer_names_memory_of_its_own() {
+    let addr = address(7519);
+    let listener = Listener::bind(addr).unwrap();
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            let mut server = Options::new().accept::<Block>(&listener, soon()).unwrap();
+            let shared = server.share(64, Rights::READ_SOURCE).unwrap();
+            shared.write_at(0, &[7; 64]).unwrap();
+            server.send_along(&shared.advertise().at(0, 64).unwrap().to_wire());
+            (server.no_receives().establish(soon()).unwrap(), shared)
+        });
+        let client = Options::new().blocks(1, 64).connect::<Block>(addr, soon()).unwrap();
+        let mut client = client.no_receives().establish(soon()).unwrap();
+        let wire = *client.private_data().first_chunk().unwrap();
+        let block = client.block().unwrap();
+        client.post_read(RemoteRegion::from_wire(&wire).unwrap(), block).unwrap();
+        let read = client.send_completion(soon()).unwrap();
+        assert!(read.outcome.is_done());
+        assert_eq!(&read.context[..], [7; 64]);
+        drop(server.join().unwrap());
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: make rxe"]
 fn f01_a_peer_without_a_receive_fails_the_send_by_name_and_flushes_the_rest() {
     let params = ConnectParams::new().rnr_retry(RnrRetry::NEVER);
     let (mut client, _server) = connected::<Block>(
