@@ -14,7 +14,7 @@
 
 use core::fmt;
 use core::marker::PhantomData;
-use core::mem::{ManuallyDrop, MaybeUninit};
+use core::mem::{self, ManuallyDrop, MaybeUninit};
 use core::num::{NonZeroU8, NonZeroU16};
 use core::ptr::{self, NonNull};
 
@@ -983,31 +983,21 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
     /// Takes the chain apart: hands each context to `each`, the first request's first. Nothing was
     /// posted.
     pub fn into_contexts(self, mut each: impl FnMut(C)) {
-        ManuallyDrop::new(self).give_back(&mut each);
-    }
-
-    /// The chain is not used any more.
-    fn give_back(&mut self, each: impl FnMut(C)) {
-        let (mut sequence, end) = (self.start.sequence(), self.id.sequence());
-        let next = || {
-            if sequence == end {
-                return None;
-            }
-            // SAFETY: slots in `start..id` hold the chain's contexts; each moves out once, because
-            // the chain is not used any more and `sequence` passes it.
-            let context = unsafe { (*self.queue.slot(sequence)).context.assume_init_read() };
-            sequence = sequence.wrapping_add(1);
-            Some(context)
-        };
-        leak::hand_on(next, each);
+        let this = ManuallyDrop::new(self);
+        let (start, end) = (this.start.sequence(), this.id.sequence());
+        give_back::<C, N>(this.queue.hot.slots, start, end, &mut each);
     }
 }
 
 impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize> Drop
     for SendChain<'_, '_, P, C, N, CHAIN, SGES>
 {
+    #[inline(always)]
     fn drop(&mut self) {
-        self.give_back(drop);
+        let (start, end) = (self.start.sequence(), self.id.sequence());
+        if mem::needs_drop::<C>() && start != end {
+            give_back::<C, N>(self.queue.hot.slots, start, end, drop);
+        }
     }
 }
 
@@ -1017,6 +1007,30 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize> fmt:
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SendChain").field("len", &self.len()).finish_non_exhaustive()
     }
+}
+
+/// Hands on the contexts of a chain that is not used any more, and moves each out once.
+///
+/// It takes numbers: given the chain, a function that is not inlined would have it built in memory.
+#[cold]
+#[inline(never)]
+fn give_back<C, const N: usize>(
+    slots: NonNull<SendSlot<C>>,
+    mut sequence: u32,
+    end: u32,
+    each: impl FnMut(C),
+) {
+    let next = || {
+        if sequence == end {
+            return None;
+        }
+        let index = sequence & (N as u32).wrapping_sub(1);
+        sequence = sequence.wrapping_add(1);
+        // SAFETY: the callers pass the slots of a queue and a chain's range of them, all of which hold
+        // contexts; `sequence` has passed this one.
+        Some(unsafe { (*slots.as_ptr().add(index as usize)).context.assume_init_read() })
+    };
+    leak::hand_on(next, each);
 }
 
 /// The bytes of a context that rests in its slot. When the user's `as_ref` panics the context is

@@ -74,7 +74,7 @@ fn ids_keep_their_serial_when_the_sequence_wraps() {
                 }
                 assert_eq!(building.submit().unwrap(), chain as u32);
                 let high = u64::from(queue.serial()) << 32;
-                for (id, _) in core::mem::take(&mut queue.hot.port.posted) {
+                for (id, _) in mem::take(&mut queue.hot.port.posted) {
                     assert_eq!(id, high | u64::from(sequence));
                     sequence = sequence.wrapping_add(1);
                 }
