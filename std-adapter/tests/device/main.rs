@@ -18,6 +18,8 @@ mod field;
 #[cfg(feature = "verbs")]
 mod lookup;
 #[cfg(feature = "verbs")]
+mod ops;
+#[cfg(feature = "verbs")]
 mod poller;
 #[cfg(feature = "verbs")]
 mod queues;
