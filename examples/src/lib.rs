@@ -1,6 +1,6 @@
 //! Programs to start from, and what they share.
 //!
-//! [`pingpong`] and [`readv`] are one program each, with a few lines of `main` in `src/bin`.
+//! [`atomic_counter`], [`pingpong`] and [`readv`] are one program each, with a few lines of `main` in `src/bin`.
 #![deny(unsafe_code)]
 
 pub mod failure;
@@ -16,5 +16,6 @@ pub mod output;
 
 pub mod pattern;
 
+pub mod atomic_counter;
 pub mod pingpong;
 pub mod readv;

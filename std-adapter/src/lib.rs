@@ -77,6 +77,12 @@ mod queue_pair;
 pub use queue_pair::{QpState, QpView, QueuePair, QueuePairError, QueuePairOptions};
 
 #[cfg(feature = "verbs")]
+#[expect(unsafe_code, reason = "owns the handles of shared receive queues")]
+mod shared_receives;
+#[cfg(feature = "verbs")]
+pub use shared_receives::{Receives, SharedReceiveQueue};
+
+#[cfg(feature = "verbs")]
 #[expect(unsafe_code, reason = "a port's promises free buffers")]
 pub mod port;
 

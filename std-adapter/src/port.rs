@@ -16,6 +16,7 @@ use nanoverbs_core::port;
 
 use crate::CompletionQueue;
 use crate::sys::ops::{PollOp, RecvOp, SendOp};
+use crate::sys::shared_receives::{SharedRecvOp, set_srq_limit};
 
 /// `Send`, not `Sync`.
 type OneThread = PhantomData<Cell<()>>;
@@ -69,6 +70,39 @@ unsafe impl port::RecvPort for RecvPort {
     }
 }
 
+/// The way to a receive queue that queue pairs share.
+#[derive(Debug)]
+#[doc(alias = "ibv_post_srq_recv")]
+pub struct SharedRecvPort {
+    op: SharedRecvOp,
+    one_thread: OneThread,
+}
+
+impl SharedRecvPort {
+    pub(crate) const fn new(op: SharedRecvOp) -> Self {
+        Self { op, one_thread: PhantomData }
+    }
+}
+
+// SAFETY: as for `SendPort`, by `ibv_post_srq_recv(3)`.
+unsafe impl port::RecvPort for SharedRecvPort {
+    #[inline(always)]
+    unsafe fn post_recv(&mut self, first: *mut RecvWr, bad: &mut *mut RecvWr) -> i32 {
+        // SAFETY: the chain is the caller's promise; that the queue lives was promised when the port
+        // was taken (`SharedReceiveQueue::recv_port`).
+        unsafe { self.op.post(first, bad) }
+    }
+}
+
+impl port::LimitPort for SharedRecvPort {
+    /// The event comes with the device's others, as
+    /// [`EventKind::SharedReceiveLimit`](crate::event::DeviceEventKind::SharedReceiveLimit).
+    fn arm_limit(&mut self, limit: u32) -> i32 {
+        // SAFETY: as for a post.
+        unsafe { set_srq_limit(self.op.srq(), limit) }
+    }
+}
+
 /// The way to poll a completion queue, which it holds.
 #[derive(Debug)]
 #[doc(alias = "ibv_poll_cq")]
@@ -116,6 +150,9 @@ const _: () = assert!(size_of::<SendPort>() == 16 || size_of::<usize>() != 8);
 const _: () = assert!(size_of::<RecvPort>() == 16 || size_of::<usize>() != 8);
 static_assertions::assert_impl_all!(SendPort: Send);
 static_assertions::assert_impl_all!(RecvPort: Send);
+const _: () = assert!(size_of::<SharedRecvPort>() == 16 || size_of::<usize>() != 8);
+static_assertions::assert_impl_all!(SharedRecvPort: Send);
+static_assertions::assert_not_impl_any!(SharedRecvPort: Sync, Clone);
 static_assertions::assert_impl_all!(PollPort: Send);
 static_assertions::assert_not_impl_any!(SendPort: Sync, Clone);
 static_assertions::assert_not_impl_any!(RecvPort: Sync, Clone);

@@ -22,7 +22,7 @@ use crate::port::{RecvPort, SendPort};
 use crate::sys::cm::{QpSizes, RawPeer, Space};
 use crate::sys::{self, CallError, QpPtr};
 use crate::trace::say;
-use crate::{CompletionQueue, ProtectionDomain};
+use crate::{CompletionQueue, ProtectionDomain, Receives, SharedReceiveQueue};
 
 mod error;
 pub use error::QueuePairError;
@@ -71,6 +71,8 @@ pub struct QueuePair {
     granted: QpSizes,
     send_queue: Arc<CompletionQueue>,
     recv_queue: Arc<CompletionQueue>,
+    /// Outlives the queue pair.
+    shared: Option<Arc<SharedReceiveQueue>>,
     domain: Arc<ProtectionDomain>,
     id: Arc<CmId>,
     space: Space,
@@ -124,12 +126,13 @@ impl QueuePair {
         id: &Arc<CmId>,
         domain: &Arc<ProtectionDomain>,
         send_queue: &Arc<CompletionQueue>,
-        recv_queue: &Arc<CompletionQueue>,
+        receives: Receives<'_>,
         options: QueuePairOptions,
         space: Space,
     ) -> Result<Arc<Self>, QueuePairError> {
         let device = domain.device();
         device.check_process().map_err(QueuePairError::WrongProcess)?;
+        let recv_queue = receives.completions();
         if id.context() != Some(device.context())
             || !Arc::ptr_eq(send_queue.device(), device)
             || !Arc::ptr_eq(recv_queue.device(), device)
@@ -137,6 +140,11 @@ impl QueuePair {
             return Err(QueuePairError::WrongDevice);
         }
         let mut asked = options.asked;
+        if receives.shared().is_some() {
+            // The shared queue has the places and the pieces.
+            (asked.recv_depth, asked.recv_sges) = (0, 0);
+        }
+        let options = QueuePairOptions { asked };
         let limits = device.limits();
         let depth = asked.send_depth.max(asked.recv_depth);
         if depth > limits.queue_depth {
@@ -158,7 +166,8 @@ impl QueuePair {
             // hold them.
             let made = unsafe {
                 let queues = (send_queue.cq(), recv_queue.cq());
-                sys::cm::create_qp(id.raw(), domain.pd(), queues, asked, space)
+                let srq = receives.shared().map(|shared| shared.srq());
+                sys::cm::create_qp(id.raw(), domain.pd(), queues, srq, asked, space)
             };
             match made {
                 Ok(made) => break made,
@@ -185,6 +194,7 @@ impl QueuePair {
             granted,
             send_queue: Arc::clone(send_queue),
             recv_queue: Arc::clone(recv_queue),
+            shared: receives.shared().cloned(),
             domain: Arc::clone(domain),
             id: Arc::clone(id),
             space,
@@ -246,6 +256,11 @@ impl QueuePair {
     /// The queue where its sends complete.
     pub const fn send_completions(&self) -> &Arc<CompletionQueue> {
         &self.send_queue
+    }
+
+    /// The shared queue that it takes its receives from, if it does.
+    pub const fn shared_receives(&self) -> Option<&Arc<SharedReceiveQueue>> {
+        self.shared.as_ref()
     }
 
     /// The queue where its receives complete.
@@ -357,7 +372,8 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// [`CallError`] when the device has no such way; `EPROTOTYPE` for a queue pair for datagrams.
+    /// [`CallError`] when the device has no such way; `EPROTOTYPE` for a queue pair for datagrams,
+    /// `EINVAL` for one that takes its receives from a shared queue.
     ///
     /// # Safety
     ///
@@ -365,6 +381,7 @@ impl QueuePair {
     /// port at a time posts.
     pub unsafe fn recv_port(&self) -> Result<RecvPort, CallError> {
         self.check(Space::Connected, "ibv_post_recv")?;
+        self.check_own_receives()?;
         // SAFETY: as in `send_port`.
         unsafe { sys::ops::RecvOp::new(self.qp) }.map(RecvPort::new)
     }
@@ -395,8 +412,17 @@ impl QueuePair {
     /// As for [`recv_port`](Self::recv_port).
     pub unsafe fn datagram_recv_port(&self) -> Result<Datagrams<RecvPort>, CallError> {
         self.check(Space::Datagram, "ibv_post_recv")?;
+        self.check_own_receives()?;
         // SAFETY: as in `send_port`.
         unsafe { sys::ops::RecvOp::new(self.qp) }.map(RecvPort::new).map(Datagrams::new)
+    }
+
+    /// Devices differ in what they say of a receive for a queue pair that has a shared queue.
+    const fn check_own_receives(&self) -> Result<(), CallError> {
+        match self.shared {
+            None => Ok(()),
+            Some(_) => Err(CallError::new("ibv_post_recv", libc::EINVAL)),
+        }
     }
 
     fn check(&self, space: Space, call: &'static str) -> Result<(), CallError> {

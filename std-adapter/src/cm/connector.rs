@@ -11,7 +11,7 @@ use crate::sys::CallError;
 use crate::sys::cm::{IdOption, Space};
 use crate::{
     CompletionQueue, Deadline, Device, ProtectionDomain, QueuePair, QueuePairError,
-    QueuePairOptions,
+    QueuePairOptions, Receives,
 };
 
 /// How to reach a peer.
@@ -254,22 +254,25 @@ impl Route {
 
     /// Makes the queue pair. Receives may be posted from here on.
     ///
+    /// Its receives complete on a completion queue; in the place of that one goes a
+    /// [`SharedReceiveQueue`](crate::SharedReceiveQueue) that it shall take them from.
+    ///
     /// # Errors
     ///
     /// [`QueuePairError`] says which size or which device does not fit.
     #[doc(alias = "rdma_create_qp")]
-    pub fn create_queue_pair(
+    pub fn create_queue_pair<'r>(
         self,
         domain: &Arc<ProtectionDomain>,
         send_completions: &Arc<CompletionQueue>,
-        recv_completions: &Arc<CompletionQueue>,
+        receives: impl Into<Receives<'r>>,
         options: QueuePairOptions,
     ) -> Result<Outgoing, QueuePairError> {
         let queue_pair = QueuePair::new(
             &self.id,
             domain,
             send_completions,
-            recv_completions,
+            receives.into(),
             options,
             Space::Connected,
         )?;

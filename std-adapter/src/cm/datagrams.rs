@@ -16,7 +16,7 @@ use crate::sys::cm::{RawParams, Space};
 use crate::sys::{self, CallError};
 use crate::{
     AddressHandle, CompletionQueue, Deadline, Device, ProtectionDomain, QueuePair, QueuePairError,
-    QueuePairOptions,
+    QueuePairOptions, Receives,
 };
 
 /// An address for datagrams, not yet with a queue pair.
@@ -83,22 +83,24 @@ impl DatagramAddress {
         &self.device
     }
 
-    /// Makes the queue pair, ready for sends and receives.
+    /// Makes the queue pair, ready for sends and receives. A
+    /// [`SharedReceiveQueue`](crate::SharedReceiveQueue) may stand in the place of the completion queue
+    /// of the receives.
     ///
     /// # Errors
     ///
     /// [`QueuePairError`] says which size or which device does not fit.
     #[doc(alias = "rdma_create_qp")]
-    pub fn create_queue_pair(
+    pub fn create_queue_pair<'r>(
         self,
         domain: &Arc<ProtectionDomain>,
         send_completions: &Arc<CompletionQueue>,
-        recv_completions: &Arc<CompletionQueue>,
+        receives: impl Into<Receives<'r>>,
         options: QueuePairOptions,
     ) -> Result<Datagrams, QueuePairError> {
         let Self { id, local, shares, .. } = self;
-        let queues = (send_completions, recv_completions);
-        let queue_pair = QueuePair::new(&id, domain, queues.0, queues.1, options, Space::Datagram)?;
+        let (receives, space) = (receives.into(), Space::Datagram);
+        let queue_pair = QueuePair::new(&id, domain, send_completions, receives, options, space)?;
         Ok(Datagrams { queue_pair, id, local, shares })
     }
 }

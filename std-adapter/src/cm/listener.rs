@@ -14,7 +14,7 @@ use crate::sys::cm::Space;
 use crate::trace::say;
 use crate::{
     CompletionQueue, Deadline, Device, ProtectionDomain, QueuePair, QueuePairError,
-    QueuePairOptions,
+    QueuePairOptions, Receives,
 };
 
 /// Waits for peers that want to connect.
@@ -202,22 +202,25 @@ impl Request {
 
     /// Makes the queue pair. Receives may be posted from here on.
     ///
+    /// Its receives complete on a completion queue; in the place of that one goes a
+    /// [`SharedReceiveQueue`](crate::SharedReceiveQueue) that it shall take them from.
+    ///
     /// # Errors
     ///
     /// [`QueuePairError`] says which size or which device does not fit; the peer is refused then.
     #[doc(alias = "rdma_create_qp")]
-    pub fn create_queue_pair(
+    pub fn create_queue_pair<'r>(
         self,
         domain: &Arc<ProtectionDomain>,
         send_completions: &Arc<CompletionQueue>,
-        recv_completions: &Arc<CompletionQueue>,
+        receives: impl Into<Receives<'r>>,
         options: QueuePairOptions,
     ) -> Result<Incoming, QueuePairError> {
         let queue_pair = QueuePair::new(
             &self.id,
             domain,
             send_completions,
-            recv_completions,
+            receives.into(),
             options,
             Space::Connected,
         )?;

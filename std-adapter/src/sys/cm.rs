@@ -11,7 +11,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
 
 use super::address::{self, RawAddress};
-use super::{CallError, ChannelPtr, CmIdPtr, ContextPtr, CqPtr, PdPtr, QpPtr};
+use super::{CallError, ChannelPtr, CmIdPtr, ContextPtr, CqPtr, PdPtr, QpPtr, SrqPtr};
 use super::{errno, ffi, minus_one, non_null};
 
 pub(crate) use super::cm_event::{RawEvent, kind, next_event};
@@ -388,6 +388,7 @@ pub(crate) unsafe fn create_qp(
     id: CmIdPtr,
     pd: PdPtr,
     (send_cq, recv_cq): (CqPtr, CqPtr),
+    srq: Option<SrqPtr>,
     asked: QpSizes,
     space: Space,
 ) -> Result<(QpPtr, QpSizes), CallError> {
@@ -395,6 +396,7 @@ pub(crate) unsafe fn create_qp(
     let mut attr = unsafe { MaybeUninit::<ffi::ibv_qp_init_attr>::zeroed().assume_init() };
     attr.send_cq = send_cq.as_ptr();
     attr.recv_cq = recv_cq.as_ptr();
+    attr.srq = srq.map_or(ptr::null_mut(), SrqPtr::as_ptr);
     attr.cap = ffi::ibv_qp_cap {
         max_send_wr: asked.send_depth,
         max_recv_wr: asked.recv_depth,

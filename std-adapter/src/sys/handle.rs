@@ -60,6 +60,8 @@ handle! {
     CqPtr => ibv_cq;
     /// `ibv_comp_channel *`
     CompletionChannelPtr => ibv_comp_channel;
+    /// `ibv_srq *`
+    SrqPtr => ibv_srq;
     /// `ibv_qp *`
     QpPtr => ibv_qp;
     /// `ibv_td *`

@@ -40,7 +40,7 @@ mod handle;
 #[cfg(feature = "verbs")]
 pub(crate) use handle::{
     AhPtr, ChannelPtr, CmIdPtr, CompletionChannelPtr, ContextPtr, CqPtr, MrPtr, MwPtr, PdPtr,
-    QpPtr, TdPtr,
+    QpPtr, SrqPtr, TdPtr,
 };
 #[cfg(feature = "verbs")]
 mod layout;
@@ -48,6 +48,8 @@ mod layout;
 pub(crate) mod lookup;
 #[cfg(feature = "verbs")]
 pub(crate) mod ops;
+#[cfg(feature = "verbs")]
+pub(crate) mod shared_receives;
 #[cfg(feature = "verbs")]
 pub(crate) mod verbs;
 #[cfg(feature = "verbs")]

@@ -28,6 +28,8 @@ mod resources;
 #[cfg(feature = "verbs")]
 mod shared_channel;
 #[cfg(feature = "verbs")]
+mod shared_receives;
+#[cfg(feature = "verbs")]
 mod transfer;
 
 use std::fs;
