@@ -89,7 +89,7 @@ impl fmt::Debug for AddressHandle {
 
 impl Drop for AddressHandle {
     fn drop(&mut self) {
-        if !*self.kept.get_mut() {
+        if !*self.kept.get_mut() && !self.domain.device().is_parents() {
             // SAFETY: the handle is this one's own, and no request was made with it.
             let _ = unsafe { sys::datagram::destroy_ah(self.ah) };
         }

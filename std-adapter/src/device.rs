@@ -271,6 +271,11 @@ impl Device {
             _ => Err(WrongProcess),
         }
     }
+
+    /// Whether handles are to be leaked: in a child their destruction would be that of the parent's.
+    pub(crate) fn is_parents(&self) -> bool {
+        self.check_process().is_err()
+    }
 }
 
 impl AsFd for Device {

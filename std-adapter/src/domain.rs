@@ -116,6 +116,9 @@ impl fmt::Debug for ProtectionDomain {
 
 impl Drop for ProtectionDomain {
     fn drop(&mut self) {
+        if self.device.is_parents() {
+            return;
+        }
         for ah in std::mem::take(self.ways.get_mut().unwrap_or_else(PoisonError::into_inner)) {
             // SAFETY: it was kept here alone, and queue pairs hold their domain: none can use it.
             let _ = unsafe { sys::datagram::destroy_ah(ah) };

@@ -462,6 +462,9 @@ impl fmt::Debug for QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
+        if self.domain.device().is_parents() {
+            return;
+        }
         self.domain.device().tenants().remove_queue_pair(self.qp);
         // SAFETY: this was the last handle, and ports are not used after that (`send_port`,
         // `recv_port`); the identifier sees to it that no event of it is being fetched.

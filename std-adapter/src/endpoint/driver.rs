@@ -45,6 +45,11 @@ pub(super) mod sealed {
         /// A memory window.
         type Window: std::fmt::Debug + Send;
 
+        /// False in a child of the process that made it: its queues are the parent's there.
+        fn belongs_here(&self) -> bool {
+            true
+        }
+
         /// The device's name, for people.
         fn device_name(&self) -> String;
 

@@ -547,6 +547,9 @@ impl<D: Driver, C: 'static> Inner<D, C> {
     fn finish(&mut self, deadline: Deadline, mut each: impl FnMut(Side, Ended<C>)) {
         self.sends.close();
         self.recvs.close();
+        if !self.driver.belongs_here() {
+            return;
+        }
         self.driver.disconnect();
         let mut quiet = None;
         loop {

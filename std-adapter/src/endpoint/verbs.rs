@@ -161,6 +161,10 @@ unsafe impl Backend for Verbs {
     type PollPort = port::PollPort;
     type Window = MemoryWindow;
 
+    fn belongs_here(&self) -> bool {
+        !self.domain.device().is_parents()
+    }
+
     fn device_name(&self) -> String {
         self.domain.device().name().to_owned()
     }

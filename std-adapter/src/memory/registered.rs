@@ -224,11 +224,14 @@ impl std::error::Error for RegisterError {}
 struct Registered {
     mr: MrPtr,
     /// Outlives the registration.
-    _domain: Arc<ProtectionDomain>,
+    domain: Arc<ProtectionDomain>,
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
+        if self.domain.device().is_parents() {
+            return;
+        }
         // The kernel keeps pinned pages from being used for anything else, whatever it answers.
         // SAFETY: its owner is gone or is going, so no request uses it.
         let _ = unsafe { sys::verbs::dereg_mr(self.mr) };
@@ -262,7 +265,7 @@ impl Owner {
         // deregisters first.
         match unsafe { sys::verbs::reg_mr(domain.pd(), addr, bytes, access) } {
             Ok((mr, lkey, rkey)) => {
-                let registered = Registered { mr, _domain: Arc::clone(domain) };
+                let registered = Registered { mr, domain: Arc::clone(domain) };
                 let domain = domain.id();
                 let registration = Registration { addr, len: bytes, lkey, rkey, access, domain };
                 Ok((Self { registered, pages }, registration))
@@ -283,13 +286,17 @@ impl Owner {
     fn into_pages(self) -> Result<Pages, CallError> {
         let Self { registered, pages } = self;
         let registered = std::mem::ManuallyDrop::new(registered);
+        if registered.domain.device().is_parents() {
+            let _ = pages.into_raw();
+            return Err(CallError::new("ibv_dereg_mr", libc::EACCES));
+        }
         // SAFETY: the region went with the owner, so no request uses it; the registration's own
         // drop does not run.
         let ended = unsafe { sys::verbs::dereg_mr(registered.mr) };
         match ended {
             Ok(()) => {
                 // SAFETY: taken out of a value that is not dropped, once.
-                drop(unsafe { std::ptr::read(&raw const registered._domain) });
+                drop(unsafe { std::ptr::read(&raw const registered.domain) });
                 Ok(pages)
             }
             Err(error) => {
@@ -317,7 +324,7 @@ pub(super) fn mr_of(region: &SharedRegion) -> Option<MrPtr> {
     let aside = aside();
     let owner = aside.get(&registration.addr.addr().get())?;
     let is_it = owner.pages.len() == registration.len
-        && owner.registered._domain.id() == registration.domain;
+        && owner.registered.domain.id() == registration.domain;
     is_it.then_some(owner.registered.mr)
 }
 

@@ -14,6 +14,8 @@ mod ends;
 #[cfg(feature = "verbs")]
 mod events;
 #[cfg(feature = "verbs")]
+mod faults;
+#[cfg(feature = "verbs")]
 mod field;
 #[cfg(feature = "verbs")]
 mod lookup;
