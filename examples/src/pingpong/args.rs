@@ -30,7 +30,7 @@ Every byte of every message is checked, at both ends. The exit code is 0 when al
 the command line was wrong, and 1 when anything else was."
 )]
 pub struct Args {
-    /// Wait for one client on this address of an RDMA interface, as 10.0.0.1 or [fd00::1]:18515
+    /// Wait for one client on this address of an RDMA interface, as 10.0.0.1:18515 or fd00::1
     #[arg(long, value_name = "ADDR", conflicts_with = "connect", help_heading = "Where")]
     pub listen: Option<Place>,
 

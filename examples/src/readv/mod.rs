@@ -37,7 +37,7 @@ The exit code is 0 when every byte was right, 2 when the command line was wrong,
 else was."
 )]
 pub struct Args {
-    /// Wait for one client on this address of an RDMA interface, as 10.0.0.1 or [fd00::1]:18515
+    /// Wait for one client on this address of an RDMA interface, as 10.0.0.1:18515 or fd00::1
     #[arg(long, value_name = "ADDR", conflicts_with = "connect")]
     pub listen: Option<Place>,
 
