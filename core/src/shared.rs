@@ -18,16 +18,20 @@
 //!   slot was used. So a completion that comes twice is not taken for that of a later receive.
 
 mod chain;
+mod slots;
 
 use core::fmt;
 use core::marker::PhantomData;
-use core::mem::{ManuallyDrop, MaybeUninit};
+use core::mem::ManuallyDrop;
 use core::ptr::{self, NonNull};
 
 pub use chain::SharedRecvChain;
+pub use slots::{SharedEnded, SharedRecvSlots};
+
+use slots::{SharedSlot, State};
 
 use crate::abi::QpNum;
-use crate::completion::{Completion, Foreign, Outcome};
+use crate::completion::{Completion, Foreign};
 use crate::group::RecvSeat;
 use crate::id::Serial;
 use crate::leak;
@@ -37,78 +41,6 @@ use crate::refusal::{Cause, ConfigError, LimitError, ReserveError};
 use crate::region::Tag;
 use crate::slot::{Arrival, End};
 use crate::staging::RecvLink;
-
-/// Storage for the receives of one shared queue: `N` slots, a power of two.
-///
-/// A queue borrows it for its whole life and gives it back by [`SharedRecvQueue::into_storage`].
-#[repr(C, align(64))]
-pub struct SharedRecvSlots<C, const N: usize>([SharedSlot<C>; N]);
-
-struct SharedSlot<C> {
-    arrival: Arrival,
-    /// The low half of the id of its receive.
-    ticket: u32,
-    /// The queue pair that took it.
-    qp_num: u32,
-    /// The slot behind this one in its list.
-    next: u32,
-    state: State,
-    context: MaybeUninit<C>,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum State {
-    Free,
-    /// Staged or posted: before the submit it is on the free list as well.
-    Posted,
-    Ended,
-}
-
-impl<C> SharedSlot<C> {
-    const EMPTY: Self = Self {
-        arrival: Arrival::EMPTY,
-        ticket: 0,
-        qp_num: 0,
-        next: 0,
-        state: State::Free,
-        context: MaybeUninit::uninit(),
-    };
-}
-
-impl<C, const N: usize> SharedRecvSlots<C, N> {
-    const DEPTH_OK: () =
-        assert!(N.is_power_of_two() && N <= 32768, "the depth is a power of two up to 32,768");
-
-    /// Empty slots.
-    pub const fn new() -> Self {
-        const { Self::DEPTH_OK }
-        Self([const { SharedSlot::EMPTY }; N])
-    }
-}
-
-impl<C, const N: usize> Default for SharedRecvSlots<C, N> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<C, const N: usize> fmt::Debug for SharedRecvSlots<C, N> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedRecvSlots").field("depth", &N).finish_non_exhaustive()
-    }
-}
-
-/// A receive that has ended: what became of it, which queue pair took it, and the context that went in.
-#[derive(Debug)]
-#[must_use = "the context is in here"]
-pub struct SharedEnded<C> {
-    /// The local queue pair that took it; `None` when none did, because it was abandoned.
-    pub queue_pair: Option<QpNum>,
-    /// What became of it.
-    pub outcome: Outcome,
-    /// What went in at the post.
-    pub context: C,
-}
 
 /// What the hot path touches: one cache line with a port of 16 bytes.
 #[repr(C, align(64))]
@@ -393,7 +325,7 @@ impl<'s, P: RecvPort, C, const N: usize> SharedRecvQueue<'s, P, C, N> {
         }
     }
 
-    /// Ends everything that is posted as [`Outcome::Abandoned`], to be taken. The only way to have receives
+    /// Ends everything that is posted as [`Outcome::Abandoned`](crate::Outcome::Abandoned), to be taken. The only way to have receives
     /// back that no message came for.
     ///
     /// # Safety

@@ -10,7 +10,13 @@ use nanoverbs::cm::{
     BindError, DatagramAddress, DatagramEvent, Datagrams, FindError, JoinError, PrivateData, Share,
     Step,
 };
+use nanoverbs::memory::{LocalMemory, Pages};
+use nanoverbs::port::{PollPort, RecvPort};
 use nanoverbs::{QpState, QueuePairOptions};
+use nanoverbs_core::{
+    BlockHeader, Completions, Datagram, Ended, Pool, PoolRoot, RecvQueue, RecvSlots, RecvStaging,
+    SendQueue, SendSlots, SendStaging, op, port,
+};
 
 use crate::ends::{PATIENCE, SECOND, address, ip};
 use crate::readable;
@@ -53,6 +59,88 @@ fn a_peer_is_found_by_its_address() {
         drop((server, client, handle));
         assert!(began.elapsed() < 2 * SECOND, "{:?}", began.elapsed());
     }
+}
+
+/// Polls until a receive has ended.
+fn arrived(
+    received: &mut Completions<PollPort>,
+    receives: &mut RecvQueue<'static, port::Datagrams<RecvPort>, Datagram, 8>,
+) -> Ended<Datagram> {
+    let began = Instant::now();
+    loop {
+        for completion in received.poll().expect("it can be polled") {
+            // The sends of this queue pair complete here as well, and end no receive.
+            drop(receives.retire(completion));
+        }
+        if let Some(ended) = receives.take() {
+            return ended;
+        }
+        assert!(began.elapsed() < PATIENCE, "no datagram came");
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: make rxe"]
+fn f75_only_the_message_of_a_datagram_is_handed_out() {
+    let (server, client) = (datagrams(address()), datagrams(address()));
+    let handle = std::thread::scope(|scope| {
+        let found = scope.spawn(|| client.find(server.local_addr(), b"", PATIENCE));
+        serve(&server, b"");
+        found.join().expect("it ends well").expect("it is found")
+    });
+    let domain = server.queue_pair().domain();
+    let memory = LocalMemory::register(Pages::new(4096).expect("pages"), domain).expect("memory");
+    // 64 bytes of message each, behind the prefix.
+    let headers = Vec::leak((0..4).map(|_| BlockHeader::new()).collect());
+    let root = Box::leak(Box::new(PoolRoot::new()));
+    let len = 64 + Datagram::PREFIX;
+    let mut pool = Pool::new(root, headers, memory.into_region(), len).expect("a pool");
+    let mut next = || Datagram::new(pool.allocate().expect("a block")).expect("long enough");
+
+    let pair = server.queue_pair();
+    let mut received = Completions::new(pair.recv_completions().poll_port().expect("a port"), 16);
+    // SAFETY: the queue is not used after the queue pair.
+    let port = unsafe { pair.datagram_recv_port() }.expect("a port");
+    // SAFETY: as above.
+    let wrong = unsafe { pair.recv_port() }.map(drop);
+    assert_eq!(wrong.expect_err("it is for datagrams").errno(), libc::EPROTOTYPE);
+    let slots = Box::leak(Box::new(RecvSlots::new()));
+    let mut receives = RecvQueue::new(port, slots, pair.recv_config()).expect("a queue");
+    let mut staging = RecvStaging::<1, 1>::new();
+    let mut link = staging.link();
+    let mut chain = receives.reserve(&mut link, 1).expect("room");
+    chain.push(next()).expect("a receive");
+    chain.submit().expect("posted");
+
+    let pair = client.queue_pair();
+    // SAFETY: the queue is not used after the queue pair.
+    let port = unsafe { pair.datagram_send_port() }.expect("a port");
+    let slots = Box::leak(Box::new(SendSlots::<_, 8>::new()));
+    let mut sends = SendQueue::new(port, slots, pair.send_config()).expect("a queue");
+    sends.open();
+    let mut staging = SendStaging::<1, 1>::new();
+    let mut link = staging.link();
+    let mut message = next();
+    assert_eq!((message.len(), message.capacity()), (64, 64));
+    message.fill(5);
+    let mut chain = sends.reserve(&mut link, 1).expect("room");
+    chain.push(op::Datagram::new(handle.peer()).immediate(9).signaled(), message).expect("one");
+    chain.submit().expect("posted");
+
+    let ended = arrived(&mut received, &mut receives);
+    let success = *ended.outcome.success().expect("it is good");
+    assert_eq!(ended.context.payload(&success), [5; 64]);
+    assert_eq!((success.immediate(), success.source()), (Some(9), pair.number()));
+    // Soft-RoCE leaves the first half of the prefix zero, and has the IPv4 header in the other.
+    assert_eq!(
+        (ended.context.header()[..20].to_vec(), ended.context.header()[20]),
+        (vec![0; 20], 0x45)
+    );
+    drop((client, server));
+    // What was in flight has gone with the queue pairs; the send was not polled.
+    // SAFETY: both queue pairs are destroyed.
+    unsafe { sends.abandon() };
+    assert!(sends.take().is_some());
 }
 
 #[test]
