@@ -3,6 +3,7 @@ use std::vec::Vec;
 
 use super::*;
 use crate::abi::Wc;
+use crate::region::Domain;
 
 /// Notes the ids that are posted, and whether each is signaled; takes `accepts` of the next chain.
 #[derive(Default)]

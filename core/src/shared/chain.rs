@@ -8,7 +8,7 @@ use super::{SharedRecvQueue, SharedSlot, State};
 use crate::abi::RecvWr;
 use crate::context::{RecvBuffers, SliceList};
 use crate::port::RecvPort;
-use crate::recv::post_short;
+use crate::recv::chain::post_short;
 use crate::refusal::{Cause, PushError, Rejected, SubmitError};
 use crate::region::Wanted;
 use crate::staging::RecvLink;
