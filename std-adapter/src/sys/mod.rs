@@ -32,6 +32,8 @@ pub(crate) mod cm;
 #[cfg(feature = "verbs")]
 mod cm_event;
 #[cfg(feature = "verbs")]
+mod cm_qp;
+#[cfg(feature = "verbs")]
 pub(crate) mod datagram;
 #[cfg(feature = "verbs")]
 pub(crate) mod extended;

@@ -1,0 +1,39 @@
+//! The sizes of a queue pair, before it exists.
+
+use crate::sys::cm::QpSizes;
+
+/// The sizes of a queue pair to be made.
+///
+/// ```
+/// use nanoverbs::QueuePairOptions;
+///
+/// let options = QueuePairOptions::new(128, 128).sges(2, 1).inline(64);
+/// ```
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[doc(alias = "ibv_qp_init_attr")]
+#[must_use = "options do nothing until a queue pair is made with them"]
+pub struct QueuePairOptions {
+    pub(super) asked: QpSizes,
+}
+
+impl QueuePairOptions {
+    /// So many sends and receives in flight, of one piece each, nothing inline.
+    pub const fn new(send_depth: u32, recv_depth: u32) -> Self {
+        Self { asked: QpSizes { send_depth, recv_depth, send_sges: 1, recv_sges: 1, inline: 0 } }
+    }
+
+    /// So many pieces in one send and in one receive.
+    pub const fn sges(mut self, send: u32, recv: u32) -> Self {
+        self.asked.send_sges = send;
+        self.asked.recv_sges = recv;
+        self
+    }
+
+    /// Up to so many bytes inline. What a device grants is only known when the queue pair is made;
+    /// when it refuses, half is asked for, and so on, and [`QueuePair::inline`] says what came of
+    /// it.
+    pub const fn inline(mut self, bytes: u32) -> Self {
+        self.asked.inline = bytes;
+        self
+    }
+}
