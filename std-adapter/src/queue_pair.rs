@@ -27,6 +27,8 @@ use crate::{CompletionQueue, ProtectionDomain, Receives, SharedReceiveQueue};
 mod error;
 pub use error::QueuePairError;
 
+mod view;
+pub use view::{QpState, QpView};
 mod options;
 pub use options::QueuePairOptions;
 
@@ -44,48 +46,6 @@ pub struct QueuePair {
     id: Arc<CmId>,
     space: Space,
     fate: Arc<Fate>,
-}
-
-/// The state of a queue pair, `ibv_qp_state`.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[doc(alias = "ibv_qp_state")]
-#[non_exhaustive]
-pub enum QpState {
-    /// Nothing can be posted.
-    Reset,
-    /// Receives can be posted.
-    Init,
-    /// Ready to receive.
-    ReadyToReceive,
-    /// Connected: ready to send as well.
-    ReadyToSend,
-    /// Its send queue drains.
-    Draining,
-    /// Its send queue failed.
-    SendError,
-    /// Everything in it is flushed.
-    Error,
-    /// A state that this version does not know.
-    Other(u32),
-}
-
-/// What a device says of a queue pair. Before it is connected, only the state means anything.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[doc(alias = "ibv_qp_attr")]
-#[non_exhaustive]
-pub struct QpView {
-    /// Its state.
-    pub state: QpState,
-    /// Retries when no answer comes.
-    pub retry: u8,
-    /// Retries when the peer has no receive posted, as the peer asked for.
-    pub rnr_retry: u8,
-    /// How long the peer waits in between.
-    pub rnr_timer: RnrTimer,
-    /// The code of the acknowledge timeout, see [`AckTimeout`](crate::cm::AckTimeout).
-    pub ack_timeout: u8,
-    /// READs under way; a device may allow more than was agreed on.
-    pub reads: ReadDepths,
 }
 
 impl QueuePair {
@@ -438,21 +398,6 @@ impl Drop for QueuePair {
         self.id.quietly(|id| unsafe { sys::cm::destroy_qp(id) });
         self.send_queue.release_sends(self.asked.send_depth);
         self.recv_queue.release(self.asked.recv_depth);
-    }
-}
-
-impl QpState {
-    const fn from_raw(state: u32) -> Self {
-        match state {
-            0 => Self::Reset,
-            1 => Self::Init,
-            2 => Self::ReadyToReceive,
-            3 => Self::ReadyToSend,
-            4 => Self::Draining,
-            5 => Self::SendError,
-            6 => Self::Error,
-            other => Self::Other(other),
-        }
     }
 }
 

@@ -30,7 +30,7 @@ impl QueuePairOptions {
     }
 
     /// Up to so many bytes inline. What a device grants is only known when the queue pair is made;
-    /// when it refuses, half is asked for, and so on, and [`QueuePair::inline`] says what came of
+    /// when it refuses, half is asked for, and so on, and [`QueuePair::inline`](crate::QueuePair::inline) says what came of
     /// it.
     pub const fn inline(mut self, bytes: u32) -> Self {
         self.asked.inline = bytes;
