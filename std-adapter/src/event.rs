@@ -51,7 +51,7 @@ pub enum Subject {
     QueuePair(Option<QpNum>),
     /// A completion queue; see [`CompletionQueue::id`](crate::CompletionQueue::id).
     CompletionQueue(ObjectId),
-    /// A shared receive queue.
+    /// A shared receive queue; see [`SharedReceiveQueue::id`](crate::SharedReceiveQueue::id).
     SharedReceiveQueue(ObjectId),
     /// The event is of a kind that this version does not know.
     Unknown,
@@ -143,7 +143,6 @@ impl DeviceEventKind {
 }
 
 impl ObjectId {
-    #[allow(dead_code, reason = "for whoever makes objects that events are about")]
     pub(crate) const fn new(address: usize) -> Self {
         Self(address)
     }

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use nanoverbs::cm::{ConnectParams, Connection, Connector, Listener};
+use nanoverbs::event::{DeviceEventKind, Subject};
 use nanoverbs::memory::{LocalMemory, Pages, release};
 use nanoverbs::{CompletionQueue, QueuePairError, QueuePairOptions, SharedReceiveQueue};
 use nanoverbs_core::{
@@ -172,4 +173,31 @@ fn ops_a_shared_queue_is_refused_where_it_does_not_belong() {
     let refused = SharedReceiveQueue::new(&domain, &queue, 8, 33).map(drop);
     assert!(matches!(refused, Err(QueuePairError::Call(_))), "{refused:?}");
     assert_eq!(queue.free(), 8, "its places are free again");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: make rxe"]
+fn f65_f66_a_shared_queue_that_runs_low_is_told_and_nothing_waits_for_a_last_receive() {
+    let mut bed = bed();
+    let device = Arc::clone(bed.shared.domain().device());
+    bed.post(4);
+    bed.receives.arm_limit(3).expect("it can");
+    assert_eq!(device.poll_event(), Ok(None), "four are left");
+    for at in 0..2 {
+        bed.send(at, b"one");
+        drop(bed.received());
+    }
+    crate::readable(&*device);
+    let event = device.poll_event().expect("no error").expect("two are left");
+    assert_eq!(event.kind, DeviceEventKind::SharedReceiveLimit);
+    assert_eq!(event.subject, Subject::SharedReceiveQueue(bed.shared.id()));
+    // rxe never tells of a last receive; closing ends all the same.
+    let began = Instant::now();
+    drop(bed.servers);
+    bed.shared.destroy().expect("no queue pair is left");
+    // SAFETY: the device's queue is destroyed.
+    unsafe { bed.receives.abandon() };
+    assert_eq!(std::iter::from_fn(|| bed.receives.take()).count(), 2);
+    assert_eq!(device.poll_event(), Ok(None));
+    assert!(began.elapsed() < PATIENCE / 4, "{:?}", began.elapsed());
 }
