@@ -56,7 +56,7 @@ macro_rules! from_errors {
 
 from_errors!(nanoverbs::endpoint::EndpointError, nanoverbs::nanoverbs_core::OutOfRegion);
 
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 from_errors!(nanoverbs::cm::BindError, nanoverbs::cm::ListenError);
 
 /// The end of `main`: says what is wrong, in one line, and gives the exit code.

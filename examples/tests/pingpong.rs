@@ -124,7 +124,7 @@ fn a_reader_who_leaves_is_no_reason_to_panic() {
     assert!(text(&output.stderr).starts_with("pingpong: the standard output cannot be written"));
 }
 
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 #[test]
 fn an_address_without_an_rdma_device_is_said_at_once() {
     // With devices or without them: the loopback interface never has one.
@@ -136,7 +136,7 @@ fn an_address_without_an_rdma_device_is_said_at_once() {
     assert!(said.contains("no address is known for no-such-host.invalid"), "{said}");
 }
 
-#[cfg(not(feature = "verbs"))]
+#[cfg(not(feature = "librdmacm"))]
 #[test]
 fn without_the_feature_verbs_it_says_what_is_missing() {
     for line in ["--listen 10.0.0.1", "--connect 10.0.0.1"] {

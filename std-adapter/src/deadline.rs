@@ -65,7 +65,7 @@ impl Deadline {
 
     /// The time that is left in whole milliseconds, rounded up, so that a wait never ends early;
     /// −1 for never, as `poll(2)` wants it.
-    #[cfg(feature = "verbs")]
+    #[cfg(feature = "librdmacm")]
     pub(crate) fn millis(self) -> i32 {
         let Some(left) = self.remaining() else { return -1 };
         let millis = left.as_nanos().div_ceil(1_000_000);
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(Deadline::after(Duration::MAX), Deadline::NEVER);
     }
 
-    #[cfg(feature = "verbs")]
+    #[cfg(feature = "librdmacm")]
     #[test]
     fn a_wait_is_rounded_up_and_never_is_minus_one() {
         assert_eq!(Deadline::NEVER.millis(), -1);

@@ -15,7 +15,7 @@
 //! Without the feature `verbs` the crate needs no C library: pages and deadlines remain.
 #![deny(unsafe_code)]
 
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 mod trace;
 
 pub use nanoverbs_core;
@@ -33,60 +33,60 @@ pub use sys::CallError;
 #[expect(unsafe_code, reason = "maps pages and registers them")]
 pub mod memory;
 
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 #[expect(unsafe_code, reason = "owns a device's handle")]
 mod device;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 pub use device::{Device, Limits, OpenError, WrongProcess, devices};
 
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 #[expect(unsafe_code, reason = "moves what an event ended to the error state")]
 pub mod event;
 
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 #[expect(unsafe_code, reason = "owns a protection domain's handle")]
 mod domain;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 pub use domain::{DomainError, ProtectionDomain};
 
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 #[expect(unsafe_code, reason = "owns an address handle")]
 mod address_handle;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 pub use address_handle::AddressHandle;
 
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 #[expect(unsafe_code, reason = "owns the handles of completion queues and their channels")]
 mod completion;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 pub use completion::{
     Arm, ArmRefused, CompletionChannel, CompletionQueue, CompletionQueueError,
     CompletionQueueOptions, PollPortTaken, WaitAnyError,
 };
 
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 #[expect(unsafe_code, reason = "a port's promises free buffers")]
 mod timed;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 pub use timed::{TIMED_BATCH, TimedPollPort, Timestamps};
 
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 #[expect(unsafe_code, reason = "owns a queue pair's handle")]
 mod queue_pair;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 pub use queue_pair::{QpState, QpView, QueuePair, QueuePairError, QueuePairOptions};
 
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 #[expect(unsafe_code, reason = "owns the handles of shared receive queues")]
 mod shared_receives;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 pub use shared_receives::{Receives, SharedReceiveQueue};
 
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 #[expect(unsafe_code, reason = "a port's promises free buffers")]
 pub mod port;
 
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 #[expect(unsafe_code, reason = "owns the handles of identifiers and their channels")]
 pub mod cm;
 

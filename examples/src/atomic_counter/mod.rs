@@ -5,7 +5,7 @@
 //! With `--listen` and `--connect` it runs over librdmacm, with endpoints.
 
 mod soft;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 mod verbs;
 
 use std::time::{Duration, Instant};
@@ -107,15 +107,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             check(args, total)?;
             report(args, Some(total), &seen)
         }
-        #[cfg(feature = "verbs")]
+        #[cfg(feature = "librdmacm")]
         (Some(place), _) => {
             let total = verbs::serve(args, place.resolve()?)?;
             check(args, total)?;
             report(args, Some(total), &[])
         }
-        #[cfg(feature = "verbs")]
+        #[cfg(feature = "librdmacm")]
         (None, Some(place)) => report(args, None, &verbs::count(args, place.resolve()?)?),
-        #[cfg(not(feature = "verbs"))]
+        #[cfg(not(feature = "librdmacm"))]
         _ => Err(Failure::usage(
             "this program was built without the feature verbs: it has the soft device only",
         )),

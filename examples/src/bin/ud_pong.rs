@@ -9,7 +9,7 @@
 //! the server for its queue pair, plays a thousand rounds, then sends to the group and waits for the
 //! answer of the server, which is a member. Addresses are those of RDMA interfaces, with a port.
 
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 mod with_verbs {
     use std::collections::HashMap;
     use std::error::Error;
@@ -217,7 +217,7 @@ mod with_verbs {
     }
 }
 
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 fn run() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -232,7 +232,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     }
 }
 
-#[cfg(not(feature = "verbs"))]
+#[cfg(not(feature = "librdmacm"))]
 fn run() -> Result<(), Box<dyn std::error::Error>> {
     Err("this program needs the feature verbs".into())
 }

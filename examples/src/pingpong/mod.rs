@@ -11,7 +11,7 @@ pub use plan::Plan;
 mod players;
 mod report;
 mod soft;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 mod verbs;
 mod watch;
 
@@ -28,11 +28,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let file = args.json.as_deref().map(report::create).transpose()?;
     let report = match (&args.listen, &args.connect) {
         (None, None) => soft::play(args)?,
-        #[cfg(feature = "verbs")]
+        #[cfg(feature = "librdmacm")]
         (Some(place), _) => verbs::listen(args, place)?,
-        #[cfg(feature = "verbs")]
+        #[cfg(feature = "librdmacm")]
         (None, Some(place)) => verbs::connect(args, place)?,
-        #[cfg(not(feature = "verbs"))]
+        #[cfg(not(feature = "librdmacm"))]
         _ => {
             return Err(Failure::new(
                 "this pingpong was built without the feature `verbs`, which --listen and \

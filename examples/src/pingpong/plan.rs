@@ -2,7 +2,7 @@
 
 use nanoverbs::endpoint::{Idle, Options};
 
-#[cfg(any(feature = "verbs", test))]
+#[cfg(any(feature = "librdmacm", test))]
 use super::Args;
 use crate::Failure;
 
@@ -96,7 +96,7 @@ impl Plan {
     }
 
     /// Where the server was told something else than the client.
-    #[cfg(any(feature = "verbs", test))]
+    #[cfg(any(feature = "librdmacm", test))]
     pub(super) fn contradiction(&self, server: &Args) -> Option<String> {
         let pairs = [
             ("--size", self.size as u64, server.size.map(|size| size as u64)),

@@ -20,10 +20,10 @@ pub(super) enum Role {
         threads: usize,
     },
     /// The client.
-    #[cfg(feature = "verbs")]
+    #[cfg(feature = "librdmacm")]
     Client,
     /// The server.
-    #[cfg(feature = "verbs")]
+    #[cfg(feature = "librdmacm")]
     Server,
 }
 
@@ -90,9 +90,9 @@ impl Report {
             "device": self.device,
             "role": match self.role {
                 Role::Both { .. } => "both",
-                #[cfg(feature = "verbs")]
+                #[cfg(feature = "librdmacm")]
                 Role::Client => "client",
-                #[cfg(feature = "verbs")]
+                #[cfg(feature = "librdmacm")]
                 Role::Server => "server",
             },
             "peer": self.peer.map(|peer| peer.to_string()),
@@ -129,9 +129,9 @@ impl Report {
         let names: &[&str] = match self.role {
             Role::Both { threads: 2 } => &["the client", "the server"],
             Role::Both { .. } => &["both ends"],
-            #[cfg(feature = "verbs")]
+            #[cfg(feature = "librdmacm")]
             Role::Client => &["the client"],
-            #[cfg(feature = "verbs")]
+            #[cfg(feature = "librdmacm")]
             Role::Server => &["the server"],
         };
         let seats = names.iter().zip(&self.cpus).map(|(name, cpu)| match cpu {

@@ -142,7 +142,7 @@ impl<D: Driver> Server<D> {
         done(self.endpoint.recv_completion(args.patience())).map(drop)
     }
 
-    #[cfg(feature = "verbs")]
+    #[cfg(feature = "librdmacm")]
     pub(super) fn device_name(&self) -> String {
         self.endpoint.device_name()
     }

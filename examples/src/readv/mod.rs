@@ -5,7 +5,7 @@
 //! notice. Both ends are in this process on the soft device, or in two on real ones.
 
 mod ends;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 mod verbs;
 
 use std::time::Duration;
@@ -87,11 +87,11 @@ impl Args {
 pub fn run(args: &Args) -> Result<(), Failure> {
     match (&args.listen, &args.connect) {
         (None, None) => soft(args)?.print(args),
-        #[cfg(feature = "verbs")]
+        #[cfg(feature = "librdmacm")]
         (Some(place), _) => verbs::listen(args, place),
-        #[cfg(feature = "verbs")]
+        #[cfg(feature = "librdmacm")]
         (None, Some(place)) => verbs::connect(args, place)?.print(args),
-        #[cfg(not(feature = "verbs"))]
+        #[cfg(not(feature = "librdmacm"))]
         _ => Err(Failure::new(
             "this readv was built without the feature `verbs`, which --listen and --connect need; \
              without them it reads on the soft device",

@@ -6,12 +6,12 @@ use nanoverbs_core::soft;
 use nanoverbs_core::{ConfigError, OutOfRegion, PollError, PushError, ReserveError};
 
 use crate::CallError;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 use crate::cm::{AcceptError, ConnectError, ListenError, ResolveError};
 use crate::memory::PagesError;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 use crate::memory::RegisterCause;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 use crate::{CompletionQueueError, DomainError, QueuePairError};
 
 macro_rules! endpoint_error {
@@ -74,28 +74,28 @@ endpoint_error! {
     /// The system or the device says no.
     Call(CallError),
     /// Memory cannot be registered.
-    #[cfg(feature = "verbs")]
+    #[cfg(feature = "librdmacm")]
     Register(RegisterCause),
     /// A protection domain cannot be had.
-    #[cfg(feature = "verbs")]
+    #[cfg(feature = "librdmacm")]
     Domain(DomainError),
     /// A completion queue cannot be had.
-    #[cfg(feature = "verbs")]
+    #[cfg(feature = "librdmacm")]
     CompletionQueue(CompletionQueueError),
     /// A queue pair cannot be had.
-    #[cfg(feature = "verbs")]
+    #[cfg(feature = "librdmacm")]
     QueuePair(QueuePairError),
     /// The peer's address leads nowhere.
-    #[cfg(feature = "verbs")]
+    #[cfg(feature = "librdmacm")]
     Resolve(ResolveError),
     /// The peer could not be connected to.
-    #[cfg(feature = "verbs")]
+    #[cfg(feature = "librdmacm")]
     Connect(ConnectError),
     /// No request came in.
-    #[cfg(feature = "verbs")]
+    #[cfg(feature = "librdmacm")]
     Listen(ListenError),
     /// The request could not be accepted.
-    #[cfg(feature = "verbs")]
+    #[cfg(feature = "librdmacm")]
     Accept(AcceptError),
 }
 

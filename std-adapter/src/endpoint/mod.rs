@@ -57,7 +57,7 @@ mod sleep;
 mod soft;
 mod split;
 mod storage;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 mod verbs;
 
 use std::fmt;
@@ -73,7 +73,7 @@ pub use options::{Idle, Options};
 pub use prepared::{Prepared, Ready};
 pub use soft::{Soft, SoftDevice};
 pub use split::{Halves, RecvHalf, SendHalf};
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 pub use verbs::Verbs;
 
 use nanoverbs_core::{

@@ -1,7 +1,7 @@
 //! The sizes and habits of an endpoint, before it exists.
 
 use super::EndpointError;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 use crate::cm::ConnectParams;
 
 /// How an endpoint waits for completions.
@@ -35,7 +35,7 @@ pub struct Options {
     pub(super) block_len: usize,
     pub(super) idle: Idle,
     pub(super) soft_rnr_retry: u32,
-    #[cfg(feature = "verbs")]
+    #[cfg(feature = "librdmacm")]
     pub(super) params: ConnectParams,
 }
 
@@ -57,7 +57,7 @@ impl Options {
             block_len: 4096,
             idle: Idle::SpinThenWait { spins: 1000 },
             soft_rnr_retry: 1 << 24,
-            #[cfg(feature = "verbs")]
+            #[cfg(feature = "librdmacm")]
             params: ConnectParams::new(),
         }
     }
@@ -103,7 +103,7 @@ impl Options {
     }
 
     /// How it connects.
-    #[cfg(feature = "verbs")]
+    #[cfg(feature = "librdmacm")]
     pub const fn params(mut self, params: ConnectParams) -> Self {
         self.params = params;
         self

@@ -11,17 +11,17 @@
 
 mod pages;
 pub use pages::{Pages, PagesError, PagesOptions};
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 mod registered;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 pub use registered::{
     LocalMemory, RegisterCause, RegisterError, SharedMemory, release, release_shared,
 };
 mod rights;
 pub use rights::Rights;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 mod window;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 pub use window::MemoryWindow;
 mod window_error;
 pub use window_error::WindowError;

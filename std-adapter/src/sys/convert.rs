@@ -6,7 +6,7 @@
 use std::ffi::c_int;
 use std::fmt;
 use std::io;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 use std::ptr::NonNull;
 
 /// A call into C that failed: which one, and why.
@@ -76,7 +76,7 @@ pub(crate) fn errno() -> i32 {
 }
 
 /// The error number that a return value stands for: itself, its negative, or `errno` for −1.
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 #[cold]
 pub(crate) fn normal(ret: c_int) -> i32 {
     match ret {
@@ -87,7 +87,7 @@ pub(crate) fn normal(ret: c_int) -> i32 {
 }
 
 /// `0`, or the error number itself: `ibv_modify_qp`, `ibv_destroy_cq`, `ibv_req_notify_cq`.
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 pub(crate) fn zero_or_errno(call: &'static str, ret: c_int) -> Result<(), CallError> {
     match ret {
         0 => Ok(()),
@@ -113,7 +113,7 @@ pub(crate) fn minus_one(call: &'static str, ret: c_int) -> Result<(), CallError>
 }
 
 /// A pointer, or null with `errno` set: `ibv_reg_mr`, `rdma_create_event_channel`.
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 pub(crate) fn non_null<T>(call: &'static str, ret: *mut T) -> Result<NonNull<T>, CallError> {
     NonNull::new(ret).ok_or_else(|| CallError::new(call, errno()))
 }

@@ -1,6 +1,6 @@
 //! Waiting on file descriptors with an absolute deadline.
 
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
@@ -9,7 +9,7 @@ use crate::Deadline;
 
 /// Waits until one of `fds` is readable; says which are. All `false` means that the deadline
 /// passed. A signal does not end the wait.
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 pub(crate) fn wait_readable<const N: usize>(
     fds: [BorrowedFd<'_>; N],
     deadline: Deadline,

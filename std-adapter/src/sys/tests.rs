@@ -42,7 +42,7 @@ fn an_error_says_what_would_help_where_that_is_known() {
     }
 }
 
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 mod with_verbs {
     use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
     use std::slice;

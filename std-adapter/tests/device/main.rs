@@ -3,35 +3,35 @@
 //! Both ends are in one process, at the address in `NANOVERBS_RXE_ADDR`. What is asserted is what
 //! Soft-RoCE does; where hardware differs, the test says so.
 
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 mod connect;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 mod datagrams;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 mod endpoint;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 mod ends;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 mod events;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 mod faults;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 mod field;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 mod lookup;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 mod ops;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 mod poller;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 mod queues;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 mod resources;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 mod shared_channel;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 mod shared_receives;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 mod transfer;
 
 use std::fs;
@@ -44,7 +44,7 @@ fn the_bed_has_an_active_device() {
 }
 
 /// Blocks until a descriptor is readable, as a program's own event loop would.
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 fn readable(what: &impl std::os::fd::AsFd) {
     use std::os::fd::AsRawFd;
     let fd = what.as_fd().as_raw_fd();

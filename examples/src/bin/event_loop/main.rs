@@ -11,16 +11,16 @@
 //!
 //! `hub` is the loop's state, `peer` one connection, `epoll` the system calls.
 
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 mod epoll;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 mod hub;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 mod peer;
 
 use std::process::ExitCode;
 
-#[cfg(feature = "verbs")]
+#[cfg(feature = "librdmacm")]
 fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let addr = args.next().ok_or("usage: event_loop ADDRESS [CONNECTIONS [MESSAGES]]")?;
@@ -56,7 +56,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-#[cfg(not(feature = "verbs"))]
+#[cfg(not(feature = "librdmacm"))]
 fn run() -> Result<(), Box<dyn std::error::Error>> {
     Err("this program needs the feature verbs".into())
 }
