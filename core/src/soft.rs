@@ -8,7 +8,10 @@
 //! The ends of a queue pair ([`SendEnd`], [`RecvEnd`]) are for the threads that post, one at a
 //! time; a [`CompletionQueue`] is for the thread that polls. Whoever polls drives the device: a
 //! poll that finds nothing calls [`Device::progress`], which makes every copy, on the calling
-//! thread, behind a lock that is tried and not waited for.
+//! thread, behind a lock that is tried and not waited for. A queue that was armed
+//! ([`Completions::arm`](crate::Completions::arm)) raises one event, which any thread takes with
+//! [`Device::take_event`]; to sleep until then is the program's own business. [`Device::remove`] takes the
+//! device away, in the middle of everything.
 //!
 //! Invariant: every request that is taken gets one outcome, in the order of its queue: its
 //! completion, or, when it succeeds unsignaled, that of a later one. Only a completion queue that

@@ -10,9 +10,11 @@ use core::fmt;
 use core::mem::MaybeUninit;
 
 use super::device::Device;
+use super::engine::Armed;
 use super::profile::{FailedFields, Profile};
+use super::ring::INVALID;
 use crate::abi::{Wc, wc_flags, wc_opcode};
-use crate::port::PollPort;
+use crate::port::{ArmPort, PollPort};
 use crate::sync::{self, AtomicBool, AtomicUsize, Cell, Ordering, Padded, const_unless_loom};
 
 /// What the engine leaves for the poller.
@@ -213,6 +215,18 @@ unsafe impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLIN
         } else {
             count
         }
+    }
+}
+
+/// There are no descriptors here: the event is taken by [`Device::take_event`].
+impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usize> ArmPort
+    for CompletionQueue<'_, QPS, DEPTH, SGES, INLINE>
+{
+    fn arm(&mut self, solicited_only: bool) -> i32 {
+        let armed = if solicited_only { Armed::Solicited } else { Armed::Any };
+        // The lock orders this and each push: a completion is either there for the look that follows
+        // arming, or raises the event.
+        if self.device.locked(|driver| driver.arm(self.id, armed)) { 0 } else { INVALID }
     }
 }
 

@@ -346,6 +346,23 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
         })
     }
 
+    /// Takes an event of a completion queue, when there is one: something came since it was armed
+    /// ([`Completions::arm`](crate::Completions::arm)). One event an arming, whoever asks first has it, and
+    /// nobody waits for it to be acknowledged. Any thread may ask.
+    #[doc(alias = "ibv_get_cq_event", alias = "ibv_ack_cq_events")]
+    pub fn take_event(&self, queue: impl Into<CqId>) -> bool {
+        let queue = queue.into();
+        self.locked(|driver| driver.take_event(queue))
+    }
+
+    /// Takes the device away, as when a card is pulled: what is in flight has no outcome, no byte moves any
+    /// more, posts are refused with 5 (`EIO`), and so are polls once they have given what was there. For
+    /// ever. Any thread may call.
+    #[doc(alias = "IBV_EVENT_DEVICE_FATAL", alias = "RDMA_CM_EVENT_DEVICE_REMOVAL")]
+    pub fn remove(&self) {
+        self.locked(|driver| driver.remove());
+    }
+
     /// Runs a step under the engine's lock, for which it waits.
     pub(super) fn locked<R>(
         &self,

@@ -20,7 +20,7 @@ mod datagram;
 mod setup;
 mod state;
 
-pub(super) use state::{CqIndex, Engine, Qp, SlotId};
+pub(super) use state::{Armed, CqIndex, Engine, Qp, SlotId};
 
 /// How many queue pairs one call visits, and how many requests it moves at each.
 const VISITS: u32 = 64;
@@ -78,6 +78,7 @@ struct Arrival {
     imm: u32,
     flags: u32,
     src_qp: u32,
+    is_solicited: bool,
 }
 
 impl<'a, const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usize>
@@ -86,6 +87,9 @@ impl<'a, const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: 
     /// Gives each queue pair a turn; returns how many requests moved.
     #[inline]
     pub(super) fn run(&mut self) -> usize {
+        if self.engine.is_gone {
+            return 0;
+        }
         let mut moved = 0_usize;
         for _ in 0..self.engine.used.min(VISITS) {
             let id = self.engine.turn();
@@ -233,7 +237,7 @@ impl<'a, const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: 
             self.finish_recv(
                 id,
                 &received,
-                Arrival { status: status::FLUSHED, ..Default::default() },
+                Arrival { status: status::FLUSHED, is_solicited: true, ..Default::default() },
             );
             left = left.wrapping_sub(1);
         }
@@ -286,7 +290,7 @@ impl<'a, const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: 
                 up_to,
             };
             let queue = qp.send_cq;
-            self.push(queue, &cqe);
+            self.push(queue, &cqe, false);
             self.engine.qp(id).send_mark = self.engine.cq(queue).tail;
         }
         if profile.early_slots {
@@ -338,7 +342,7 @@ impl<'a, const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: 
             up_to,
         };
         let queue = qp.recv_cq;
-        let is_kept = self.push(queue, &cqe);
+        let is_kept = self.push(queue, &cqe, arrival.is_solicited);
         self.engine.qp(id).recv_mark = self.engine.cq(queue).tail;
         if early {
             self.device.slot(owner).recv.free(up_to);
@@ -354,7 +358,7 @@ impl<'a, const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: 
 
     /// Pushes a completion; returns false when there was no room.
     #[inline]
-    fn push(&mut self, queue: CqIndex, cqe: &Cqe) -> bool {
+    fn push(&mut self, queue: CqIndex, cqe: &Cqe, is_solicited: bool) -> bool {
         let device = self.device;
         let cq = self.engine.cq(queue);
         let Some(ends) = device.ends(queue.get()) else { return true };
@@ -376,7 +380,21 @@ impl<'a, const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: 
         cq.tail = cq.tail.wrapping_add(1);
         // Pairs with the acquire load in `drain`: the place's bytes are visible.
         ends.tail.0.store(cq.tail, Ordering::Release);
+        if cq.armed != Armed::No {
+            self.wake(queue, is_solicited, cqe.status != 0);
+        }
         true
+    }
+
+    /// Raises the event that an armed queue waits for, if this completion is one that does.
+    #[cold]
+    fn wake(&mut self, queue: CqIndex, is_solicited: bool, has_failed: bool) {
+        let failures_wake = self.device.rules().failures_wake;
+        let cq = self.engine.cq(queue);
+        if cq.armed == Armed::Any || is_solicited || (has_failed && failures_wake) {
+            cq.armed = Armed::No;
+            cq.events = cq.events.saturating_add(1);
+        }
     }
 
     #[cold]

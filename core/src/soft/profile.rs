@@ -37,6 +37,7 @@ pub struct Profile {
     pub(super) depth_zero_hangs: bool,
     pub(super) checks_late: bool,
     pub(super) forgets_receives: bool,
+    pub(super) failures_wake: bool,
 }
 
 /// What the fields of a failed completion hold, beside id, status, queue pair and vendor code.
@@ -113,6 +114,7 @@ impl Profile {
         depth_zero_hangs: false,
         checks_late: false,
         forgets_receives: false,
+        failures_wake: false,
     };
 
     /// What Linux Soft-RoCE does.
@@ -142,6 +144,7 @@ impl Profile {
             max_read_sges: 30,
             rounds_depths: true,
             failed: FailedFields::Unwritten,
+            failures_wake: true,
             ..Self::STRICT
         }
     }
@@ -260,6 +263,14 @@ impl Profile {
     #[must_use]
     pub const fn forgets_receives(self, yes: bool) -> Self {
         Self { forgets_receives: yes, ..self }
+    }
+
+    /// Whether a failed request ends a wait for solicited completions
+    /// ([`Device::take_event`](super::Device::take_event)), as the specification wants. A flushed receive
+    /// always does.
+    #[must_use]
+    pub const fn failures_wake(self, yes: bool) -> Self {
+        Self { failures_wake: yes, ..self }
     }
 }
 

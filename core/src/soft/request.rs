@@ -126,6 +126,10 @@ impl<const SGES: usize, const INLINE: usize> SendRequest<SGES, INLINE> {
         self.flags & send_flags::INLINE != 0
     }
 
+    pub(super) const fn is_solicited(&self) -> bool {
+        self.flags & send_flags::SOLICITED != 0
+    }
+
     /// The pieces; none when the data is inline.
     #[inline(always)]
     pub(super) fn list(&self) -> &[Sge] {

@@ -18,6 +18,9 @@ pub(super) const NO_ROOM: i32 = 12;
 /// The request or the state is wrong, as `EINVAL`.
 pub(super) const INVALID: i32 = 22;
 
+/// The device was taken away, as `EIO`.
+pub(super) const GONE: i32 = 5;
+
 /// Whether a ring takes requests; the two low bits of the gate. The bits above are a [`PostFault`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Gate {
@@ -27,6 +30,8 @@ pub(super) enum Gate {
     Open = 1,
     /// Takes, and says that it did not.
     Askew = 2,
+    /// Refuses: the device was taken away.
+    Gone = 3,
 }
 
 /// What the posting thread checks a request against. Written before the ends are handed out.
@@ -151,9 +156,9 @@ impl<T, const N: usize> Ring<T, N> {
     ) -> i32 {
         let fault = PostFault::from_bits(gate >> 2);
         let mode = gate & 3;
-        if mode == Gate::Closed as u32 {
+        if mode == Gate::Closed as u32 || mode == Gate::Gone as u32 {
             *bad = first;
-            return INVALID;
+            return if mode == Gate::Gone as u32 { GONE } else { INVALID };
         }
         let most = fault.map_or(usize::MAX, PostFault::taken);
         // SAFETY: the caller's promise.

@@ -30,7 +30,7 @@ pub(crate) struct Side<C: 'static> {
     pub(crate) control: Control<'static, 6, 32>,
     pub(crate) send_link: SendLink<'static, 8, 4>,
     pub(crate) recv_link: RecvLink<'static, 8, 4>,
-    completions: Completions<Queue>,
+    pub(crate) completions: Completions<Queue>,
 }
 
 pub(crate) fn side<C>(device: &'static Dev, domain: Domain) -> Side<C> {

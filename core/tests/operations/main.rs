@@ -4,6 +4,8 @@
 mod atomics;
 mod bed;
 mod datagrams;
+mod events;
 mod keys;
+mod limits;
 mod messages;
 mod shared_receives;

@@ -145,8 +145,12 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
             return self.wait_for_receive(peer);
         };
         let domain = self.engine.qp(peer).domain;
-        let mut arrival =
-            Arrival { opcode: wc_opcode::RECV, byte_len: request.length, ..Default::default() };
+        let mut arrival = Arrival {
+            opcode: wc_opcode::RECV,
+            byte_len: request.length,
+            is_solicited: request.is_solicited(),
+            ..Default::default()
+        };
         if u64::from(request.length) > received.request.capacity {
             arrival.status = self.say(status::LOCAL_LENGTH, status::LOCAL_QP_OPERATION);
             self.finish_recv(peer, &received, arrival);
@@ -228,6 +232,7 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
                 // SAFETY: this form of WRITE has it.
                 imm: unsafe { request.imm() },
                 flags: wc_flags::WITH_IMM,
+                is_solicited: request.is_solicited(),
                 ..Default::default()
             };
             self.finish_recv(peer, &received, arrival);

@@ -64,6 +64,7 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
             opcode: wc_opcode::RECV,
             byte_len: bytes as u32,
             src_qp: qp.number,
+            is_solicited: request.is_solicited(),
             ..Default::default()
         };
         let mut target = Pieces::new();

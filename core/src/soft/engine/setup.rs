@@ -6,7 +6,7 @@ use super::super::completion::{CompletionQueueError, CqId};
 use super::super::config::{Caps, ControlError, QpConfig, QueuePairError, State};
 use super::super::device::{Device, Made};
 use super::super::ring::{Gate, Limits};
-use super::{CqIndex, Driver, Engine, Qp, SlotId};
+use super::{Armed, CqIndex, Driver, Engine, Qp, SlotId};
 use crate::abi::opcode;
 use crate::sync::Ordering;
 
@@ -32,17 +32,21 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
         let cq = self.engine.cq(index);
         cq.version = cq.version.wrapping_add(1);
         cq.has_poller = true;
-        cq.is_broken = false;
+        cq.armed = Armed::No;
+        cq.events = 0;
         cq.base = base;
         cq.mask = places.wrapping_sub(1);
         cq.limit = capacity;
         let (tail, version) = (cq.tail, cq.version);
+        let is_gone = self.engine.is_gone;
+        let cq = self.engine.cq(index);
+        cq.is_broken = is_gone;
         cq.head_seen = tail;
         if let Some(ends) = self.device.ends(index.get()) {
             // Relaxed: the handle is given out behind this, by whatever means orders that. What an
             // earlier queue left behind is skipped.
             ends.head.0.store(tail, Ordering::Relaxed);
-            ends.is_broken.store(false, Ordering::Relaxed);
+            ends.is_broken.store(is_gone, Ordering::Relaxed);
         }
         let id = CqId { index: index.get(), version, device: self.device.address() };
         Ok((id, base, places.wrapping_sub(1)))
@@ -70,6 +74,41 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
     pub(in crate::soft) fn drop_queue(&mut self, index: u32) {
         if let Some(index) = Engine::<QPS>::queue_at(index) {
             self.engine.cq(index).has_poller = false;
+        }
+    }
+
+    /// Arms a completion queue; false when it is another device's, or gone.
+    pub(in crate::soft) fn arm(&mut self, id: CqId, armed: Armed) -> bool {
+        let Ok(index) = self.queue_of(id) else { return false };
+        self.engine.cq(index).armed = armed;
+        true
+    }
+
+    /// Takes one of a completion queue's events, if there is one.
+    pub(in crate::soft) fn take_event(&mut self, id: CqId) -> bool {
+        let Ok(index) = self.queue_of(id) else { return false };
+        let cq = self.engine.cq(index);
+        let left = cq.events.checked_sub(1);
+        cq.events = left.unwrap_or(0);
+        left.is_some()
+    }
+
+    /// Takes the device away.
+    pub(in crate::soft) fn remove(&mut self) {
+        self.engine.is_gone = true;
+        for id in Engine::<QPS>::slots() {
+            let qp = self.engine.qp(id);
+            if qp.in_use {
+                qp.state = State::Error;
+                self.set_gates(id);
+            }
+        }
+        for index in Engine::<QPS>::queues() {
+            self.engine.cq(index).is_broken = true;
+            if let Some(ends) = self.device.ends(index.get()) {
+                // Pairs with the acquire load in `is_broken`: what was pushed before is visible.
+                ends.is_broken.store(true, Ordering::Release);
+            }
         }
     }
 
@@ -294,6 +333,11 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
     /// Sets the gates that belong to the state.
     fn set_gates(&mut self, id: SlotId) {
         let slot = self.device.slot(id);
+        if self.engine.is_gone {
+            slot.send.set_gate(Gate::Gone);
+            slot.recv.set_gate(Gate::Gone);
+            return;
+        }
         let unready = if self.device.rules().queues_unready { Gate::Askew } else { Gate::Closed };
         let qp = self.engine.qp(id);
         let (send, recv) = match qp.state {

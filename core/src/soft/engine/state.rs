@@ -154,6 +154,20 @@ pub(in crate::soft) struct Cq {
     /// `head` as last seen.
     pub(in crate::soft) head_seen: usize,
     pub(in crate::soft) is_broken: bool,
+    pub(in crate::soft) armed: Armed,
+    /// Events that were raised and not taken.
+    pub(in crate::soft) events: u32,
+}
+
+/// Which completion raises the next event.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(in crate::soft) enum Armed {
+    /// None does.
+    No,
+    /// Any does.
+    Any,
+    /// A solicited one does.
+    Solicited,
 }
 
 impl Cq {
@@ -167,6 +181,8 @@ impl Cq {
         tail: 0,
         head_seen: 0,
         is_broken: false,
+        armed: Armed::No,
+        events: 0,
     };
 
     pub(in crate::soft) const fn in_use(&self) -> bool {
@@ -182,6 +198,8 @@ pub(in crate::soft) struct Engine<const QPS: usize> {
     pub(in crate::soft) used: u32,
     pub(in crate::soft) cursor: u32,
     pub(in crate::soft) numbers: u32,
+    /// The device was taken away.
+    pub(in crate::soft) is_gone: bool,
 }
 
 impl<const QPS: usize> Engine<QPS> {
@@ -196,6 +214,7 @@ impl<const QPS: usize> Engine<QPS> {
             used: 0,
             cursor: 0,
             numbers: 0,
+            is_gone: false,
         }
     }
 
