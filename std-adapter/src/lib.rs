@@ -23,6 +23,8 @@ pub use nanoverbs_core;
 mod deadline;
 pub use deadline::Deadline;
 
+mod step;
+
 mod cores;
 pub use cores::Cores;
 

@@ -112,6 +112,11 @@ pub struct Accepting {
 }
 
 impl Accepting {
+    /// What the peer sent along with its request.
+    pub const fn private_data(&self) -> &PrivateData {
+        self.request.private_data()
+    }
+
     /// Its name on a shared channel.
     pub fn token(&self) -> Token {
         self.request.token()

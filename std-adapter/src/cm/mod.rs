@@ -74,9 +74,8 @@ pub use peer_lookup::{FindError, PeerLookup};
 mod lookup;
 pub use lookup::{Found, Lookup, LookupError};
 mod vendor;
+pub use crate::step::Step;
 pub use vendor::VendorOptions;
-mod step;
-pub use step::Step;
 mod connection;
 pub use connection::{Connection, ConnectionEvent};
 

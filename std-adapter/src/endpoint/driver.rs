@@ -84,8 +84,14 @@ pub(super) mod sealed {
         /// The request was posted.
         fn opened(window: &mut Self::Window, key: RKey);
 
-        /// Connects. Says how many READs may be outstanding.
-        fn establish(&mut self, deadline: Deadline) -> Result<u8, EndpointError>;
+        /// Asks the peer, or answers it, and returns at once.
+        fn start(&mut self) -> Result<(), EndpointError>;
+
+        /// Says how many READs may be outstanding, once the connection stands. Never blocks.
+        fn poll_established(&mut self) -> Result<Option<u8>, EndpointError>;
+
+        /// The same, and waits for it.
+        fn wait_established(&mut self, deadline: Deadline) -> Result<u8, EndpointError>;
 
         /// What the peer sent along with its request or its answer.
         fn private_data(&self) -> &[u8];

@@ -7,7 +7,7 @@
 //!
 //! It is made in three steps, so that nothing can be sent too early and no receive be posted too late: a
 //! [`Prepared`] endpoint has its queue pair; a [`Ready`] one has receives posted, or was told that none
-//! are wanted; an [`Endpoint`] is connected.
+//! are wanted; an [`Endpoint`] is connected. [`Ready::establish`] waits for that, [`Ready::start`] does not.
 //!
 //! One thread uses an endpoint. Blocking calls take a [`Deadline`]; one that passes loses nothing.
 //!
@@ -64,13 +64,14 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::time::Duration;
 
+pub use crate::step::Step;
 pub use driver::{Driver, Side};
 pub use error::{EndpointError, PostError, ReceiveError, Refusal, WaitError};
 use inner::Inner;
 pub use memory::{BlockPool, Shared};
 pub use operations::{OpenWindowError, Window};
 pub use options::{Idle, Options};
-pub use prepared::{Prepared, Ready};
+pub use prepared::{Establishing, Prepared, Ready};
 pub use soft::{Soft, SoftDevice};
 pub use split::{Halves, RecvHalf, SendHalf};
 #[cfg(feature = "librdmacm")]

@@ -3,7 +3,7 @@
 use nanoverbs_core::{Block, RecvBuffers, ReserveError};
 
 use super::{
-    Driver, Endpoint, EndpointError, Inner, PostError, ReceiveError, Refusal, Sends, Shared,
+    Driver, Endpoint, EndpointError, Inner, PostError, ReceiveError, Refusal, Sends, Shared, Step,
 };
 use crate::Deadline;
 use crate::memory::Rights;
@@ -44,6 +44,29 @@ pub struct Prepared<D: Driver, C: 'static>(pub(super) Inner<D, C>);
 #[derive(Debug)]
 #[must_use = "the endpoint is not connected yet"]
 pub struct Ready<D: Driver, C: 'static>(Inner<D, C>);
+
+/// An endpoint whose peer was asked, or answered. It takes receives, and does not send yet. On a real
+/// device its descriptor is readable when [`poll`](Self::poll) may get further. Dropped, it is given up.
+///
+/// ```
+/// # use nanoverbs::endpoint::{EndpointError, Options, Ready, Soft, SoftDevice, Step};
+/// # use nanoverbs_core::Block;
+/// # static DEVICE: SoftDevice = SoftDevice::new();
+/// # let [one, _other] = Options::new().soft_pair::<Block>(&DEVICE)?;
+/// let mut establishing = one.receives(4)?.start()?;
+/// let endpoint = loop {
+///     match establishing.poll()? {
+///         Step::Done(endpoint) => break endpoint,
+///         // Other work, until the descriptor is readable.
+///         Step::Pending(same) => establishing = same,
+///     }
+/// };
+/// # drop(endpoint);
+/// # Ok::<(), EndpointError>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "the endpoint is not connected yet"]
+pub struct Establishing<D: Driver, C: 'static>(pub(super) Inner<D, C>);
 
 macro_rules! before_connecting {
     () => {
@@ -134,14 +157,65 @@ impl<D: Driver, C: 'static> Ready<D, C> {
     /// [`EndpointError`] says why there is no connection; the endpoint is gone, and its contexts with it.
     #[doc(alias = "rdma_connect")]
     #[doc(alias = "rdma_accept")]
-    pub fn establish(
-        mut self,
-        deadline: impl Into<Deadline>,
-    ) -> Result<Endpoint<D, C>, EndpointError> {
-        let reads = self.0.driver.establish(deadline.into())?;
+    pub fn establish(self, deadline: impl Into<Deadline>) -> Result<Endpoint<D, C>, EndpointError> {
+        self.start()?.wait(deadline)
+    }
+
+    /// Begins to connect, or to accept, and returns at once: for a program's own event loop.
+    ///
+    /// # Errors
+    ///
+    /// As for [`establish`](Self::establish).
+    #[doc(alias = "rdma_connect")]
+    #[doc(alias = "rdma_accept")]
+    pub fn start(mut self) -> Result<Establishing<D, C>, EndpointError> {
+        self.0.driver.start()?;
+        Ok(Establishing(self.0))
+    }
+
+    /// Posts one more receive.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`] with the context.
+    #[doc(alias = "rdma_post_recv")]
+    pub fn post_recv(&mut self, context: C) -> Result<(), PostError<C>>
+    where
+        C: RecvBuffers,
+    {
+        self.0.post_recv(context)
+    }
+
+    before_connecting!();
+}
+
+impl<D: Driver, C: 'static> Establishing<D, C> {
+    /// The endpoint, when the connection stands. Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Ready::establish`].
+    pub fn poll(mut self) -> Result<Step<Endpoint<D, C>, Self>, EndpointError> {
+        Ok(match self.0.driver.poll_established()? {
+            Some(reads) => Step::Done(self.connected(reads)),
+            None => Step::Pending(self),
+        })
+    }
+
+    /// Waits until the connection stands.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Ready::establish`].
+    pub fn wait(mut self, deadline: impl Into<Deadline>) -> Result<Endpoint<D, C>, EndpointError> {
+        let reads = self.0.driver.wait_established(deadline.into())?;
+        Ok(self.connected(reads))
+    }
+
+    fn connected(mut self, reads: u8) -> Endpoint<D, C> {
         self.0.sends.set_reads(reads);
         self.0.sends.open();
-        Ok(Endpoint(self.0))
+        Endpoint(self.0)
     }
 
     /// Posts one more receive.

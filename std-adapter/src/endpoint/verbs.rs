@@ -1,15 +1,18 @@
 //! Endpoints on real devices, connected through librdmacm.
 
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use nanoverbs_core::op::BindWindow;
 use nanoverbs_core::{Domain, RKey, RecvConfig, Region, SendConfig, SharedRegion};
 
 use super::driver::sealed::{Backend, Release};
-use super::{EndpointError, Inner, Options, Prepared, Shared, Side};
-use crate::cm::{ConnectParams, Connection, Connector, Incoming, Listener, Outgoing, Request};
+use super::{EndpointError, Establishing, Inner, Options, Prepared, Shared, Side};
+use crate::cm::{
+    Accepting, ConnectParams, Connecting, Connection, Connector, Incoming, Listener, Outgoing,
+    Request, Route, Step, Token,
+};
 use crate::memory::{self, LocalMemory, MemoryWindow, Pages, Rights, SharedMemory, WindowError};
 use crate::poller::Sources;
 use crate::{
@@ -34,6 +37,8 @@ pub struct Verbs {
 enum Stage {
     Outgoing(Box<Outgoing>),
     Incoming(Box<Incoming>),
+    Connecting(Box<Connecting>),
+    Accepting(Box<Accepting>),
     Connected(Box<Connection>),
     Over,
 }
@@ -52,7 +57,20 @@ impl Options {
         deadline: impl Into<Deadline>,
     ) -> Result<Prepared<Verbs, C>, EndpointError> {
         self.check()?;
-        let route = Connector::new().resolve(peer, deadline)?;
+        self.connect_route(Connector::new().resolve(peer, deadline)?)
+    }
+
+    /// An endpoint with a way that was found before, by [`Connector::start`] for example, which does
+    /// not block: post receives, then establish.
+    ///
+    /// # Errors
+    ///
+    /// [`EndpointError`] when the device cannot have an endpoint of these sizes.
+    pub fn connect_route<C: 'static>(
+        self,
+        route: Route,
+    ) -> Result<Prepared<Verbs, C>, EndpointError> {
+        self.check()?;
         let parts = Parts::new(&self, route.device())?;
         let options = parts.options;
         let pending =
@@ -101,6 +119,46 @@ impl<C: 'static> Prepared<Verbs, C> {
     /// [`Ready::establish`](super::Ready::establish).
     pub fn send_along(&mut self, private_data: &[u8]) {
         self.0.driver.params = self.0.driver.params.private_data(private_data);
+    }
+}
+
+impl<C: 'static> Establishing<Verbs, C> {
+    /// Its name on a shared channel: that of its route or its request.
+    pub fn token(&self) -> Option<Token> {
+        match &self.0.driver.stage {
+            Stage::Connecting(step) => Some(step.token()),
+            Stage::Accepting(step) => Some(step.token()),
+            Stage::Connected(connection) => Some(connection.token()),
+            Stage::Outgoing(_) | Stage::Incoming(_) | Stage::Over => None,
+        }
+    }
+}
+
+/// Readable when [`poll`](Establishing::poll) may get further.
+impl<C: 'static> AsFd for Establishing<Verbs, C> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.0.driver.stage {
+            Stage::Connecting(step) => step.as_fd(),
+            Stage::Accepting(step) => step.as_fd(),
+            Stage::Connected(connection) => connection.as_fd(),
+            // It has failed, and there is nothing to wait for but completions.
+            Stage::Outgoing(_) | Stage::Incoming(_) | Stage::Over => self.0.driver.channel.as_fd(),
+        }
+    }
+}
+
+impl Verbs {
+    /// The connection stands; says how many READs may be outstanding.
+    fn stands(&mut self, connection: Connection) -> u8 {
+        let reads = connection.reads().reads_out;
+        self.stage = Stage::Connected(Box::new(connection));
+        reads
+    }
+
+    /// Nothing was started, or it is done.
+    fn not_under_way(&mut self, stage: Stage) -> EndpointError {
+        self.stage = stage;
+        CallError::new("rdma_connect", libc::EISCONN).into()
     }
 }
 
@@ -212,18 +270,43 @@ unsafe impl Backend for Verbs {
         window.opened(key);
     }
 
-    fn establish(&mut self, deadline: Deadline) -> Result<u8, EndpointError> {
-        let connection = match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Outgoing(pending) => pending.connect(&self.params, deadline)?,
-            Stage::Incoming(pending) => pending.accept(&self.params, deadline)?,
-            stage @ (Stage::Connected(_) | Stage::Over) => {
-                self.stage = stage;
-                return Err(CallError::new("rdma_connect", libc::EISCONN).into());
-            }
+    fn start(&mut self) -> Result<(), EndpointError> {
+        self.stage = match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Outgoing(pending) => Stage::Connecting(Box::new(pending.start(&self.params)?)),
+            Stage::Incoming(pending) => Stage::Accepting(Box::new(pending.start(&self.params)?)),
+            stage => stage,
         };
-        let reads = connection.reads().reads_out;
-        self.stage = Stage::Connected(Box::new(connection));
-        Ok(reads)
+        Ok(())
+    }
+
+    fn poll_established(&mut self) -> Result<Option<u8>, EndpointError> {
+        let connection = match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Connecting(step) => match step.poll()? {
+                Step::Done(connection) => connection,
+                Step::Pending(step) => {
+                    self.stage = Stage::Connecting(Box::new(step));
+                    return Ok(None);
+                }
+            },
+            Stage::Accepting(step) => match step.poll()? {
+                Step::Done(connection) => connection,
+                Step::Pending(step) => {
+                    self.stage = Stage::Accepting(Box::new(step));
+                    return Ok(None);
+                }
+            },
+            stage => return Err(self.not_under_way(stage)),
+        };
+        Ok(Some(self.stands(connection)))
+    }
+
+    fn wait_established(&mut self, deadline: Deadline) -> Result<u8, EndpointError> {
+        let connection = match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Connecting(step) => step.wait(deadline)?,
+            Stage::Accepting(step) => step.wait(deadline)?,
+            stage => return Err(self.not_under_way(stage)),
+        };
+        Ok(self.stands(connection))
     }
 
     fn private_data(&self) -> &[u8] {
@@ -232,7 +315,8 @@ unsafe impl Backend for Verbs {
             Stage::Connected(connection) => {
                 connection.private_data().map_or(&[], |data| data.as_bytes())
             }
-            Stage::Outgoing(_) | Stage::Over => &[],
+            Stage::Accepting(step) => step.private_data().as_bytes(),
+            Stage::Outgoing(_) | Stage::Connecting(_) | Stage::Over => &[],
         }
     }
 

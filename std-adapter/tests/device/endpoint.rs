@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use nanoverbs::Deadline;
-use nanoverbs::cm::{ConnectParams, Listener, RnrRetry};
-use nanoverbs::endpoint::{Endpoint, Idle, Options, Ready, Verbs, WaitError};
+use nanoverbs::cm::{ConnectParams, Connector, EventChannel, ListenOptions, Listener, RnrRetry};
+use nanoverbs::endpoint::{Endpoint, Establishing, Idle, Options, Ready, Step, Verbs, WaitError};
 use nanoverbs::memory::Rights;
 use nanoverbs_core::{Block, Outcome, RemoteRegion, ReserveError, WcStatus};
 
@@ -267,4 +267,54 @@ fn f40_a_wait_ends_at_its_deadline_and_loses_nothing() {
     let block = client.block().unwrap();
     client.post_send(block).unwrap();
     assert!(server.recv_completion(soon()).unwrap().outcome.is_done());
+}
+
+#[test]
+#[ignore = "needs an RDMA device: make rxe"]
+fn endpoint_both_ends_in_one_thread_and_no_call_blocks() {
+    let v6 = std::env::var("NANOVERBS_RXE_ADDR6").unwrap();
+    for addr in [address(7520), SocketAddr::new(v6.parse().unwrap(), 7521)] {
+        let channel = EventChannel::new().unwrap();
+        let listener = ListenOptions::new().on(&channel).bind(addr).unwrap();
+        let options = Options::new().idle(Idle::Spin);
+        let mut resolving = Some(Connector::new().on(&channel).start(addr, soon()).unwrap());
+        let (mut client, mut server) = (None, None);
+        let (mut client_end, mut server_end) = (None, None);
+        while client_end.is_none() || server_end.is_none() {
+            crate::readable(&channel);
+            while let Some(token) = channel.poll_token().unwrap() {
+                if token == listener.token() {
+                    let request = listener.poll_request().unwrap().unwrap();
+                    let ready = options.accept_request(request).unwrap().receives(2).unwrap();
+                    server = Some(ready.start().unwrap());
+                } else if resolving.as_ref().is_some_and(|step| step.token() == token) {
+                    match resolving.take().unwrap().poll().unwrap() {
+                        Step::Done(route) => {
+                            let ready = options.connect_route(route).unwrap().receives(2).unwrap();
+                            client = Some(ready.start().unwrap());
+                        }
+                        Step::Pending(step) => resolving = Some(step),
+                    }
+                } else {
+                    for (step, end) in
+                        [(&mut client, &mut client_end), (&mut server, &mut server_end)]
+                    {
+                        if step.as_ref().and_then(Establishing::token) == Some(token) {
+                            match step.take().unwrap().poll().unwrap() {
+                                Step::Done(done) => *end = Some(done),
+                                Step::Pending(pending) => *step = Some(pending),
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        let (mut client, mut server): (End, End) = (client_end.unwrap(), server_end.unwrap());
+        let mut block = client.block().unwrap();
+        block.set_len(5).unwrap();
+        block.copy_from_slice(b"hello");
+        client.post_send(block).unwrap();
+        let ended = server.recv_completion(soon()).unwrap();
+        assert_eq!(&ended.context[..5], b"hello");
+    }
 }

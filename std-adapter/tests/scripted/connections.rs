@@ -10,7 +10,9 @@ use nanoverbs::cm::{
     Accepting, ConnectError, ConnectParams, Connecting, Connection, ConnectionEvent, Connector,
     EventChannel, EventKind, Incoming, ListenOptions, Listener, Outgoing, Resolving, Route, Step,
 };
+use nanoverbs::endpoint::{Options, Ready, Verbs};
 use nanoverbs::{CompletionQueue, Device, QueuePairError, QueuePairOptions};
+use nanoverbs_core::Block;
 
 use crate::script::{Handle, Script};
 
@@ -363,5 +365,32 @@ fn f35_a_readable_descriptor_may_have_nothing_for_who_asks() {
     assert!(matches!(timed_out, Err(ConnectError::TimedOut { .. })), "{timed_out:?}");
     assert!(began.elapsed() >= Duration::from_millis(30));
     drop(channel);
+    script.finish();
+}
+
+#[test]
+fn f59_an_endpoint_is_connected_without_a_call_that_blocks() {
+    let script = Script::new();
+    let channel = EventChannel::new().expect("a channel");
+    let options = Options::new().depth(4, 4).blocks(8, 64);
+    let ready = |options: Options, at: Route| -> Ready<Verbs, Block> {
+        options.connect_route(at).expect("an endpoint").receives(2).expect("receives")
+    };
+    let step = ready(options, route(1, &channel)).start().expect("it begins");
+    let id = Script::last("rdma_connect");
+    let Ok(Step::Pending(step)) = step.poll() else { panic!("nobody has answered") };
+    Script::event(id, kind::ESTABLISHED, 0, &[]);
+    assert_eq!(channel.poll_token(), Ok(step.token()));
+    let Ok(Step::Done(mut endpoint)) = step.poll() else { panic!("it was established") };
+    assert_eq!(
+        (endpoint.receives_posted(), endpoint.reads(), endpoint.has_ended()),
+        (2, (16, 0), false)
+    );
+    // A refusal, and one that is given up: their receives are given back with their memory.
+    let step = ready(options, route(1, &channel)).start().expect("it begins");
+    Script::event(Script::last("rdma_connect"), kind::REJECTED, 28, &[]);
+    step.poll().expect_err("it was rejected");
+    drop(ready(options, route(1, &channel)).start().expect("it begins"));
+    drop((endpoint, channel));
     script.finish();
 }
