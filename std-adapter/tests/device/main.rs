@@ -26,6 +26,8 @@ mod poller;
 #[cfg(feature = "librdmacm")]
 mod queues;
 #[cfg(feature = "librdmacm")]
+mod refusals;
+#[cfg(feature = "librdmacm")]
 mod resources;
 #[cfg(feature = "librdmacm")]
 mod shared_channel;
