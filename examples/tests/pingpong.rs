@@ -138,9 +138,9 @@ fn an_address_without_an_rdma_device_is_said_at_once() {
 
 #[cfg(not(feature = "librdmacm"))]
 #[test]
-fn without_the_feature_verbs_it_says_what_is_missing() {
+fn without_a_binding_it_says_what_is_missing() {
     for line in ["--listen 10.0.0.1", "--connect 10.0.0.1"] {
         let said = complaint(line, 1);
-        assert!(said.contains("built without the feature `verbs`"), "{said}");
+        assert!(said.contains("built without the features `verbs` and `declared`"), "{said}");
     }
 }

@@ -1,5 +1,5 @@
 #![cfg_attr(feature = "librdmacm", doc = include_str!("guide.md"))]
 #![cfg_attr(
     not(feature = "librdmacm"),
-    doc = "Programs for each task; told with the feature `verbs`."
+    doc = "Programs for each task; told with the features `verbs` and `declared`."
 )]

@@ -12,7 +12,17 @@
 //! the regions before their domain, the domain before the device, in whatever order a program
 //! drops its handles. No drop panics, and none waits for anything but the device's answer.
 //!
-//! Without the feature `verbs` the crate needs no C library: pages and deadlines remain.
+//! # Features
+//!
+//! * `verbs` (default): librdmacm and libibverbs through rdma-sys, whose binding is made at build time
+//!   of the headers that are installed, with libclang 14 or 15.
+//! * `declared`: the same through declarations of this crate's own. A build needs neither headers nor
+//!   libclang, only the libraries when a program is linked. With both, rdma-sys is used, and the
+//!   compiler compares its structures and numbers with the declared ones.
+//! * `tracing` (default): connections and devices speak through the crate of that name.
+//!
+//! With neither `verbs` nor `declared` the crate needs no C library: pages, pollers and endpoints on
+//! the soft device remain.
 #![deny(unsafe_code)]
 
 #[cfg(feature = "librdmacm")]

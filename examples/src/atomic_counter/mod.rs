@@ -117,7 +117,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         (None, Some(place)) => report(args, None, &verbs::count(args, place.resolve()?)?),
         #[cfg(not(feature = "librdmacm"))]
         _ => Err(Failure::usage(
-            "this program was built without the feature verbs: it has the soft device only",
+            "this program was built without the features `verbs` and `declared`: it has the soft device only",
         )),
     }
 }

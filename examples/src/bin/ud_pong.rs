@@ -234,7 +234,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
 
 #[cfg(not(feature = "librdmacm"))]
 fn run() -> Result<(), Box<dyn std::error::Error>> {
-    Err("this program needs the feature verbs".into())
+    Err("this program needs the feature `verbs` or `declared`".into())
 }
 
 fn main() -> std::process::ExitCode {

@@ -35,8 +35,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         #[cfg(not(feature = "librdmacm"))]
         _ => {
             return Err(Failure::new(
-                "this pingpong was built without the feature `verbs`, which --listen and \
-                 --connect need; without them it plays on the soft device",
+                "this pingpong was built without the features `verbs` and `declared`, one of which \
+                 --listen and --connect need; without them it plays on the soft device",
             ));
         }
     };

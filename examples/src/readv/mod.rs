@@ -93,8 +93,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         (None, Some(place)) => verbs::connect(args, place)?.print(args),
         #[cfg(not(feature = "librdmacm"))]
         _ => Err(Failure::new(
-            "this readv was built without the feature `verbs`, which --listen and --connect need; \
-             without them it reads on the soft device",
+            "this readv was built without the features `verbs` and `declared`, one of which --listen \
+             and --connect need; without them it reads on the soft device",
         )),
     }
 }

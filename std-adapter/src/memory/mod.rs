@@ -3,7 +3,7 @@
 //! [`Pages`] are mapped memory, with no device involved. Registered in a `ProtectionDomain` they
 //! become `LocalMemory`, which only this side's own requests reach and pools are carved out of, or
 //! `SharedMemory`, which a peer may read or write, as far as its [`Rights`] go. (Registering needs
-//! the feature `verbs`.)
+//! the feature `verbs` or `declared`.)
 //!
 //! Registering costs system calls and pins memory: do it at start-up. Any thread.
 //!

@@ -41,12 +41,16 @@ pub(crate) mod kind {
     pub(crate) const GID_CHANGE: u32 = 18;
     pub(crate) const WQ_FATAL: u32 = 19;
 
-    use super::ffi::ibv_event_type as t;
-    use static_assertions::const_assert_eq;
-    const_assert_eq!(QP_FATAL, t::IBV_EVENT_QP_FATAL as u32);
-    const_assert_eq!(DEVICE_FATAL, t::IBV_EVENT_DEVICE_FATAL as u32);
-    const_assert_eq!(SRQ_LIMIT_REACHED, t::IBV_EVENT_SRQ_LIMIT_REACHED as u32);
-    const_assert_eq!(WQ_FATAL, t::IBV_EVENT_WQ_FATAL as u32);
+    #[cfg(feature = "verbs")]
+    const _: () = {
+        use super::ffi::ibv_event_type as t;
+        use static_assertions::const_assert_eq;
+
+        const_assert_eq!(QP_FATAL, t::IBV_EVENT_QP_FATAL as u32);
+        const_assert_eq!(DEVICE_FATAL, t::IBV_EVENT_DEVICE_FATAL as u32);
+        const_assert_eq!(SRQ_LIMIT_REACHED, t::IBV_EVENT_SRQ_LIMIT_REACHED as u32);
+        const_assert_eq!(WQ_FATAL, t::IBV_EVENT_WQ_FATAL as u32);
+    };
 }
 
 /// Makes the descriptor of a device's events nonblocking.

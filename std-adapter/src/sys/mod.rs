@@ -44,7 +44,7 @@ pub(crate) use handle::{
     AhPtr, ChannelPtr, CmIdPtr, CompletionChannelPtr, ContextPtr, CqPtr, MrPtr, MwPtr, PdPtr,
     QpPtr, SrqPtr, TdPtr,
 };
-#[cfg(feature = "librdmacm")]
+#[cfg(feature = "verbs")]
 mod layout;
 #[cfg(feature = "librdmacm")]
 pub(crate) mod lookup;
@@ -57,6 +57,8 @@ pub(crate) mod verbs;
 #[cfg(feature = "librdmacm")]
 pub(crate) mod window;
 
+#[cfg(feature = "declared")]
+mod declared;
 #[cfg(feature = "librdmacm")]
 mod ffi;
 
