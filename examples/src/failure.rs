@@ -57,7 +57,7 @@ macro_rules! from_errors {
 from_errors!(nanoverbs::endpoint::EndpointError, nanoverbs::nanoverbs_core::OutOfRegion);
 
 #[cfg(feature = "librdmacm")]
-from_errors!(nanoverbs::cm::BindError, nanoverbs::cm::ListenError);
+from_errors!(nanoverbs::cm::BindError, nanoverbs::cm::ListenError, nanoverbs::cm::ResolveError);
 
 /// The end of `main`: says what is wrong, in one line, and gives the exit code.
 pub fn exit(program: &str, result: Result<(), Failure>) -> ExitCode {

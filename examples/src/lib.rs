@@ -1,6 +1,6 @@
 //! Programs to start from, and what they share.
 //!
-//! [`atomic_counter`], [`pingpong`] and [`readv`] are one program each, with a few lines of `main` in `src/bin`.
+//! [`atomic_counter`], [`pingpong`], [`readv`] and [`rping`] are one program each, with a few lines of `main` in `src/bin`.
 #![deny(unsafe_code)]
 
 pub mod failure;
@@ -19,3 +19,4 @@ pub mod pattern;
 pub mod atomic_counter;
 pub mod pingpong;
 pub mod readv;
+pub mod rping;

@@ -17,6 +17,19 @@ pub fn table(lines: &[(&str, String)]) -> Result<(), Failure> {
     for (name, value) in lines {
         let _ = writeln!(text, "{name:<12}{value}");
     }
+    print(&text)
+}
+
+/// Prints one line that stands alone.
+///
+/// # Errors
+///
+/// As for [`table`].
+pub fn line(text: &str) -> Result<(), Failure> {
+    print(&format!("{text}\n"))
+}
+
+fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())

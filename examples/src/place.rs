@@ -20,12 +20,19 @@ use crate::Failure;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Place {
     host: String,
-    port: u16,
+    port: Option<u16>,
 }
 
 impl Place {
     /// The port when none is given, the same as perftest's.
     pub const DEFAULT_PORT: u16 = 18515;
+
+    /// The same with another port for the case that none was given.
+    #[must_use]
+    pub fn or_port(mut self, port: u16) -> Self {
+        self.port.get_or_insert(port);
+        self
+    }
 
     /// The address behind it.
     ///
@@ -33,9 +40,9 @@ impl Place {
     ///
     /// [`Failure`] when no address has this name.
     pub fn resolve(&self) -> Result<SocketAddr, Failure> {
-        let Self { host, port } = self;
+        let (host, port) = (&self.host, self.port());
         if let Ok(ip) = host.parse::<IpAddr>() {
-            return Ok(SocketAddr::new(ip, *port));
+            return Ok(SocketAddr::new(ip, port));
         }
         if let Some((ip, interface)) = host.split_once('%')
             && let Ok(ip) = ip.parse::<Ipv6Addr>()
@@ -45,11 +52,15 @@ impl Place {
                     "this machine has no interface {interface}; `ip link` shows those it has"
                 ))
             })?;
-            return Ok(SocketAddrV6::new(ip, *port, 0, scope).into());
+            return Ok(SocketAddrV6::new(ip, port, 0, scope).into());
         }
-        (host.as_str(), *port).to_socket_addrs().ok().and_then(|mut all| all.next()).ok_or_else(
+        (host.as_str(), port).to_socket_addrs().ok().and_then(|mut all| all.next()).ok_or_else(
             || Failure::new(format!("no address is known for {host}; try with a numeric one")),
         )
+    }
+
+    fn port(&self) -> u16 {
+        self.port.unwrap_or(Self::DEFAULT_PORT)
     }
 }
 
@@ -75,8 +86,8 @@ impl FromStr for Place {
             return Err("an address is missing; an example is 10.0.0.1:18515".to_owned());
         }
         let port = match port.map(str::parse) {
-            None => Self::DEFAULT_PORT,
-            Some(Ok(port @ 1..)) => port,
+            None => None,
+            Some(Ok(port @ 1..)) => Some(port),
             Some(_) => return Err("a port is a number from 1 to 65535".to_owned()),
         };
         Ok(Self { host: host.to_owned(), port })
@@ -85,7 +96,7 @@ impl FromStr for Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port } = self;
+        let (host, port) = (&self.host, self.port());
         if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
     }
 }
@@ -114,6 +125,13 @@ mod tests {
         assert_eq!(parsed("fd00::1").unwrap(), "[fd00::1]:18515");
         assert_eq!(parsed("[fd00::1]").unwrap(), "[fd00::1]:18515");
         assert_eq!(parsed("storage-7").unwrap(), "storage-7:18515");
+    }
+
+    #[test]
+    fn another_default_does_not_replace_a_port_that_was_given() {
+        let place = |text: &str| text.parse::<Place>().unwrap().or_port(7174).to_string();
+        assert_eq!(place("10.0.0.1"), "10.0.0.1:7174");
+        assert_eq!(place("[fd00::1]:7471"), "[fd00::1]:7471");
     }
 
     #[test]
