@@ -71,8 +71,24 @@ pub struct Limits {
     pub message: u32,
     /// Length of one packet in bytes, on the first port: of one datagram.
     pub packet: u32,
+    /// What its atomics are atomic against.
+    pub atomics: Atomics,
     /// Whether it speaks iWARP, where the target of a READ needs remote rights.
     pub iwarp: bool,
+}
+
+/// What a device's atomics are atomic against, `ibv_atomic_cap`. The old value always arrives in this
+/// machine's byte order.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[doc(alias = "ibv_atomic_cap")]
+#[non_exhaustive]
+pub enum Atomics {
+    /// It has none.
+    None,
+    /// Each other, on this device only: neither the processor's nor another device's.
+    Device,
+    /// Everything that touches the memory, the processor too.
+    Global,
 }
 
 /// The names of the devices of this machine; empty when there is none.
@@ -337,6 +353,12 @@ impl Limits {
             region_len: raw.max_mr_size,
             message: raw.max_msg_sz,
             packet: raw.active_mtu,
+            atomics: match raw.atomic_cap {
+                0 => Atomics::None,
+                2 => Atomics::Global,
+                // Newer codes promise no more than this one.
+                _ => Atomics::Device,
+            },
             iwarp: raw.is_iwarp,
         }
     }

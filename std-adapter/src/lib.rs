@@ -49,7 +49,7 @@ pub mod memory;
 #[expect(unsafe_code, reason = "owns a device's handle")]
 mod device;
 #[cfg(feature = "librdmacm")]
-pub use device::{Device, Limits, OpenError, WrongProcess, devices};
+pub use device::{Atomics, Device, Limits, OpenError, WrongProcess, devices};
 
 #[cfg(feature = "librdmacm")]
 #[expect(unsafe_code, reason = "moves what an event ended to the error state")]

@@ -4,7 +4,7 @@ use std::time::Duration;
 use super::channel::Event;
 use super::private_data::ToSend;
 use super::*;
-use crate::{CallError, Limits};
+use crate::{Atomics, CallError, Limits};
 
 fn addr(text: &str) -> SocketAddr {
     text.parse().expect("an address")
@@ -101,6 +101,7 @@ fn f25_more_reads_than_the_device_has_are_refused_before_it_is_asked() {
         region_len: 1,
         message: 1,
         packet: 1,
+        atomics: Atomics::Device,
         iwarp: false,
     };
     let own = ConnectParams::new().reads_on(limits);

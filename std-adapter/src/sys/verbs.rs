@@ -27,6 +27,7 @@ pub(crate) struct RawLimits {
     pub(crate) max_msg_sz: u32,
     /// In bytes.
     pub(crate) active_mtu: u32,
+    pub(crate) atomic_cap: u32,
     pub(crate) is_iwarp: bool,
 }
 
@@ -120,6 +121,7 @@ pub(crate) unsafe fn limits(context: ContextPtr) -> Result<RawLimits, CallError>
         max_msg_sz: port.max_msg_sz,
         // 1 is 256 bytes, 5 is 4,096.
         active_mtu: 128_u32.checked_shl(port.active_mtu).filter(|mtu| *mtu <= 4096).unwrap_or(256),
+        atomic_cap: attr.atomic_cap,
         is_iwarp: transport == ffi::ibv_transport_type::IBV_TRANSPORT_IWARP,
     })
 }

@@ -1,19 +1,21 @@
 //! Each refusal of the library's beside what the device says when it is asked all the same: later, in other
 //! words, or never. (Memory that a device may not write is not among them: the adapter makes none.)
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use nanoverbs::cm::{ConnectParams, Connector, Listener, RnrRetry};
 use nanoverbs::memory::{LocalMemory, Pages, Rights, SharedMemory};
-use nanoverbs::{ProtectionDomain, QpState, QueuePair};
+use nanoverbs::{CompletionQueue, Device, ProtectionDomain, QpState, QueuePair, QueuePairOptions};
 use nanoverbs_core::abi::{RdmaTarget, SendWr, Sge, Target, opcode, send_flags};
 use nanoverbs_core::port::{PollPort as _, SendPort};
 use nanoverbs_core::{
-    Access, Block, BlockHeader, Pool, PoolRoot, PushError, RKey, RemoteRegion, ReserveError,
-    SendBuffers, SendConfig, SendLink, SendQueue, SendSlots, SendStaging, op,
+    Access, Block, BlockHeader, Cause, Completions, Outcome, Pool, PoolRoot, PushError, RKey,
+    RemoteRegion, ReserveError, SendBuffers, SendConfig, SendLink, SendQueue, SendSlots,
+    SendStaging, SubmitError, op,
 };
 
-use crate::ends::{PATIENCE, Parts, Setup, address, connected, options, queues};
+use crate::ends::{PATIENCE, PIECE, Parts, Queues, Setup, address, connected, options, queues};
 
 /// No request may come this far.
 struct Nowhere;
@@ -30,6 +32,12 @@ fn leak<T>(value: T) -> &'static mut T {
 }
 
 type Queue<C> = SendQueue<'static, Nowhere, C, 16>;
+
+/// Room for more completions than the plain ends have.
+fn deep(device: &Arc<Device>) -> Queues {
+    let queue = || CompletionQueue::new(device, 16, None).expect("a completion queue");
+    (queue(), queue())
+}
 
 /// A queue with the sizes of a queue pair's.
 fn queue<C>(config: SendConfig) -> (Queue<C>, SendLink<'static, 8, 4>) {
@@ -56,7 +64,7 @@ fn pool(memory: LocalMemory) -> Pool {
     Pool::new(leak(PoolRoot::new()), headers, memory.into_region(), 64).expect("a pool")
 }
 
-fn memory(domain: &std::sync::Arc<ProtectionDomain>) -> LocalMemory {
+fn memory(domain: &Arc<ProtectionDomain>) -> LocalMemory {
     LocalMemory::register(Pages::new(4096).expect("pages"), domain).expect("memory")
 }
 
@@ -241,4 +249,104 @@ fn f25_refusal_of_a_read_where_none_was_agreed_on() {
     std::thread::sleep(Duration::from_millis(300));
     let mut into = [nanoverbs_core::abi::Wc::EMPTY];
     assert_eq!(client.parts.send_poll.poll(&mut into), 0, "nothing, for as long as one waits");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: make rxe"]
+fn f07_what_the_device_did_not_take_of_a_chain_goes_out_once() {
+    // The device has room for seven, and is made to look as if it had room for sixteen.
+    let patient = ConnectParams::new().rnr_retry(RnrRetry::FOREVER);
+    let few = QueuePairOptions::new(4, 16);
+    let setup = Setup { client: patient, server: patient, options: few, queues: deep, receives: 0 };
+    let (mut client, mut server) = connected(&setup);
+    let config = client.connection.queue_pair().send_config().depth(16).chain(5).period(2);
+    // SAFETY: the queue goes before the queue pair, and the ends are connected.
+    let port = unsafe { client.connection.queue_pair().send_port() }.expect("a port");
+    let mut queue =
+        SendQueue::<_, u64, 16>::new(port, leak(SendSlots::new()), config).expect("one");
+    queue.open();
+    let mut link = leak(SendStaging::<8, 1>::new()).link();
+    let mut posted = 0;
+    let mut chain_of = |queue: &mut SendQueue<'static, _, u64, 16>, count: usize| {
+        let mut chain = queue.reserve(&mut link, count).expect("room");
+        for _ in 0..count {
+            // SAFETY: no memory is named.
+            unsafe { chain.push_raw(op::Send::new().immediate(posted).signaled(), &[], 0) }
+                .expect("fits");
+            posted += 1;
+        }
+        match chain.submit() {
+            Ok(_) => None,
+            Err(SubmitError::Partial { accepted, code, rest }) => {
+                Some((accepted, code, rest.len(), drop(rest)))
+            }
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert_eq!(chain_of(&mut queue, 5), None);
+    let counters = (queue.in_flight(), queue.free());
+    assert_eq!(counters, (5, 11));
+    assert_eq!(chain_of(&mut queue, 5), Some((2, libc::ENOMEM, 3, ())), "two had room");
+    assert_eq!(queue.in_flight(), 7);
+    // Now the peer takes them: seven, each once, in their order.
+    for piece in 0..10 {
+        assert_eq!(server.parts.post_recv(piece, PIECE), 0);
+    }
+    let came: Vec<_> =
+        server.parts.received(7).iter().map(|wc| u32::from_be(wc.imm_data)).collect();
+    assert_eq!(came, [0, 1, 2, 3, 4, 5, 6]);
+    let began = Instant::now();
+    let mut completions = Completions::<_, 16>::new(&mut client.parts.send_poll, 16);
+    while queue.in_flight() > 0 {
+        for completion in completions.poll().expect("a poll") {
+            queue.retire(completion).expect("its own");
+        }
+        assert!(began.elapsed() < PATIENCE);
+    }
+    assert_eq!(std::iter::from_fn(|| queue.take()).filter(|it| it.outcome.is_done()).count(), 7);
+    std::thread::sleep(Duration::from_millis(100));
+    let mut into = [nanoverbs_core::abi::Wc::EMPTY];
+    assert_eq!(server.parts.recv_poll.poll(&mut into), 0, "and no eighth");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: make rxe"]
+fn f08_what_was_refused_without_a_word_stays_in_flight_until_it_is_flushed() {
+    let listener = Listener::bind(address()).expect("a listener");
+    let route = Connector::new().resolve(listener.local_addr(), PATIENCE).expect("a route");
+    let domain = route.device().domain().expect("a domain");
+    let (sends, receives) = queues(route.device());
+    let pair = route.create_queue_pair(&domain, &sends, &receives, options()).expect("a pair");
+    let queue_pair = pair.queue_pair().clone();
+    // SAFETY: it is too early, which is what this is about: the memory stays until the queue is empty.
+    let port = unsafe { queue_pair.send_port() }.expect("a port");
+    let config = queue_pair.send_config().chain(1).period(2);
+    let mut queue =
+        SendQueue::<_, Block, 16>::new(port, leak(SendSlots::new()), config).expect("one");
+    // Opened as if it were connected.
+    queue.open();
+    let mut link = leak(SendStaging::<8, 1>::new()).link();
+    let mut blocks = pool(memory(&domain));
+    let mut chain = queue.reserve(&mut link, 1).expect("room");
+    chain.push(op::Send::new(), blocks.allocate().expect("a block")).expect("it fits");
+    let Err(SubmitError::Unknown { code }) = chain.submit() else { panic!("it was refused") };
+    assert_eq!(code, libc::EINVAL);
+    assert_eq!((queue.in_flight(), queue.closed()), (1, Some(Cause::Unknown { code })));
+    assert!(queue.take().is_none(), "the buffer may still be sent");
+    assert_eq!(
+        queue.reserve(&mut link, 1).unwrap_err(),
+        ReserveError::Closed(Cause::Unknown { code })
+    );
+    queue_pair.to_error().expect("it can");
+    let began = Instant::now();
+    let mut completions = Completions::<_, 4>::new(sends.poll_port().expect("a port"), 8);
+    while queue.in_flight() > 0 {
+        for completion in completions.poll().expect("a poll") {
+            queue.retire(completion).expect("its own");
+        }
+        assert!(began.elapsed() < PATIENCE, "the device had kept it, so it flushes it");
+    }
+    let ended = queue.take().expect("it comes back");
+    assert!(matches!(ended.outcome, Outcome::Flushed), "{:?}", ended.outcome);
+    assert!(queue.take().is_none());
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use nanoverbs::cm::{Connector, Listener};
 use nanoverbs::memory::{LocalMemory, Pages, RegisterCause, Rights, SharedMemory, release};
 use nanoverbs::{
-    Arm, CompletionChannel, CompletionQueue, CompletionQueueError, Device, DomainError, OpenError,
-    ProtectionDomain, QueuePairError, QueuePairOptions, devices,
+    Arm, Atomics, CompletionChannel, CompletionQueue, CompletionQueueError, Device, DomainError,
+    OpenError, ProtectionDomain, QueuePairError, QueuePairOptions, devices,
 };
 use nanoverbs_core::Access;
 
@@ -26,7 +26,7 @@ fn devices_are_listed_and_opened_by_name() {
     let limits = device().limits();
     assert_eq!((limits.sges, limits.read_sges, limits.reads_out), (32, 32, 128));
     assert_eq!(limits.packet, 1024);
-    assert!(!limits.iwarp);
+    assert_eq!((limits.atomics, limits.iwarp), (Atomics::Device, false));
     let missing = Device::open("rxe9").map(drop);
     assert_eq!(missing, Err(OpenError::NoSuchDevice { name: "rxe9".to_owned() }));
 }
