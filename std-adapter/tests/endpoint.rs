@@ -52,8 +52,15 @@ fn a_message_goes_there_and_both_blocks_come_back() {
 }
 
 #[test]
-fn two_threads_play_ping_pong() {
-    let (mut client, mut server) = pair(Options::new().blocks(8, 64), 2);
+fn f42_two_threads_play_ping_pong_whichever_way_they_wait() {
+    let waits = [Idle::Spin, Idle::SpinThenYield { spins: 10 }, Idle::SpinThenWait { spins: 1000 }];
+    for idle in waits {
+        ping_pong(Options::new().blocks(8, 64).idle(idle));
+    }
+}
+
+fn ping_pong(options: Options) {
+    let (mut client, mut server) = pair(options, 2);
     let rounds = if cfg!(miri) { 20 } else { 2000 };
     std::thread::scope(|scope| {
         scope.spawn(move || {

@@ -139,7 +139,9 @@ impl<D: Driver, C: 'static> Inner<D, C> {
             }
             let tired = match self.idle {
                 Idle::Spin => spins.is_multiple_of(1024),
-                Idle::SpinThenWait { spins: most } => spins >= most,
+                Idle::SpinThenYield { spins: most } | Idle::SpinThenWait { spins: most } => {
+                    spins >= most
+                }
             };
             spins = spins.wrapping_add(1);
             if tired {
@@ -178,6 +180,10 @@ impl<D: Driver, C: 'static> Inner<D, C> {
         }
         match self.idle {
             Idle::Spin => Ok(None),
+            Idle::SpinThenYield { .. } => {
+                std::thread::yield_now();
+                Ok(None)
+            }
             Idle::SpinThenWait { .. } => self.sleep(side, deadline),
         }
     }

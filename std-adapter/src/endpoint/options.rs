@@ -9,6 +9,12 @@ use crate::cm::ConnectParams;
 pub enum Idle {
     /// It polls without pause: the lowest latency, and a core of its own.
     Spin,
+    /// It polls so many times, then lets others have the core between two polls: for a core that it
+    /// shares with the peer, or with the device's software.
+    SpinThenYield {
+        /// Empty polls before it yields.
+        spins: u32,
+    },
     /// It polls so many times, then sleeps until the device wakes it.
     SpinThenWait {
         /// Empty polls before it sleeps.

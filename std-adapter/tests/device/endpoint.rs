@@ -52,7 +52,9 @@ fn pair(port: u16, options: Options, receives: usize) -> (End, End) {
 fn endpoint_messages_and_blocks_come_back_over_ipv4_and_ipv6() {
     let v6 = std::env::var("NANOVERBS_RXE_ADDR6").unwrap();
     for addr in [address(7500), SocketAddr::new(v6.parse().unwrap(), 7501)] {
-        for idle in [Idle::Spin, Idle::SpinThenWait { spins: 10 }] {
+        for idle in
+            [Idle::Spin, Idle::SpinThenYield { spins: 10 }, Idle::SpinThenWait { spins: 10 }]
+        {
             let ready = |prepared: nanoverbs::endpoint::Prepared<Verbs, Block>| {
                 prepared.receives(4).unwrap()
             };
