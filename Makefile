@@ -8,13 +8,23 @@ SHELL := /bin/sh
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
-# bindgen 0.59, inside rdma-sys, panics with libclang 16 and newer. Where such a one is installed, name
-# an older; elsewhere leave the choice to bindgen. (Not `:=`, the older may only come with `make deps`.)
+# The binding to C: rdma-sys's where there is a libclang that it can use, else the library's own declarations.
+# `make BINDING=declared` asks for them. (Not `:=`, the libclang may only come with `make deps`.)
+BINDING ?= $(if $(shell .ci/libclang),verbs,declared)
 ifndef LIBCLANG_PATH
-ifneq ($(wildcard /usr/lib/llvm-1[6-9] /usr/lib/llvm-[2-9][0-9]),)
-export LIBCLANG_PATH = $(shell ls -d /usr/lib/llvm-15/lib /usr/lib/llvm-14/lib 2>/dev/null | head -n 1)
+export LIBCLANG_PATH = $(shell .ci/libclang)
 endif
-endif
+
+# Cargo's arguments for every crate with this binding; without libclang the benches, which measure rdma-sys, are
+# left out.
+verbs_crates =
+declared_crates = --workspace --exclude nanoverbs-bare --exclude nanoverbs-benches --no-default-features \
+    --features nanoverbs/declared,nanoverbs/tracing,nanoverbs-examples/declared
+crates = $($(BINDING)_crates)
+# The same for the examples alone.
+verbs_examples = -p nanoverbs-examples
+declared_examples = -p nanoverbs-examples --no-default-features --features declared
+examples = $($(BINDING)_examples)
 
 # $(call step,NAME): a heading, so that a log shows where it stands.
 step = @printf '\n== %s\n' '$(1)'
@@ -37,11 +47,11 @@ deps-bench:
 
 .PHONY: demo
 demo: deps-build ## messages through the library, without RDMA hardware
-	cargo run --release -p nanoverbs-examples --bin pingpong
+	cargo run --release $(examples) --bin pingpong
 
 .PHONY: build
 build: deps-build ## every crate, as a user builds it
-	cargo build --release
+	cargo build --release $(crates)
 
 .PHONY: fmt
 fmt: ## the format of the sources
@@ -49,23 +59,40 @@ fmt: ## the format of the sources
 	@if cargo fmt --version >/dev/null 2>&1; then cargo fmt --all --check; else $(call skip,fmt,rustfmt is not installed); fi
 
 .PHONY: clippy
-clippy: deps-build ## lints, with and without the verbs feature
+clippy: deps-build ## lints, with each binding and without one
 	$(call step,$@)
 	@if cargo clippy --version >/dev/null 2>&1; then \
-	    cargo clippy --all-targets -- -D warnings && \
-	    cargo clippy -p nanoverbs -p nanoverbs-examples --no-default-features -- -D warnings; \
+	    cargo clippy $(crates) --all-targets -- -D warnings && \
+	    cargo clippy -p nanoverbs -p nanoverbs-examples --no-default-features -- -D warnings && \
+	    cargo clippy -p nanoverbs $(declared_examples) --all-targets -- -D warnings; \
 	else $(call skip,clippy,clippy is not installed); fi
 
 .PHONY: doc
-doc: deps-build ## the documentation, without a broken link
+# As docs.rs does it: with the declarations, so that neither libclang nor a C library is needed.
+doc: ## the documentation, without a broken link, on a machine without C libraries
 	$(call step,$@)
-	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps
+	PKG_CONFIG=false RUSTDOCFLAGS='-D warnings' cargo doc --no-deps $(declared_crates)
 
 .PHONY: test-unit
 test-unit: deps-build ## unit tests, doctests, whole paths on the soft device
 	$(call step,$@)
-	cargo test
+	cargo test $(crates)
 	cargo test -p nanoverbs --no-default-features
+
+.PHONY: bindings chosen
+bindings: deps-build ## both ways to C: with libclang 14, with 16, with none
+	$(call step,$@)
+	@if .ci/libclang >/dev/null; then cargo build && cargo check -p nanoverbs --features declared; \
+	else $(call skip,rdma-sys,no libclang older than 16); fi
+	@if folder=$$(.ci/libclang-16 $(TARGET)); then LIBCLANG_PATH=$$folder $(MAKE) --no-print-directory chosen; \
+	else $(call skip,libclang 16,it cannot be had); fi
+	@mkdir -p $(TARGET)/no-libclang && LIBCLANG_PATH=$(TARGET)/no-libclang $(MAKE) --no-print-directory chosen
+	cargo test -p nanoverbs --no-default-features --features declared
+# With a libclang that is too new, and with none, the choice is the declarations, and they need no bindgen.
+chosen:
+	@echo "LIBCLANG_PATH=$$LIBCLANG_PATH: $(BINDING)"; [ $(BINDING) = declared ]
+	@if cargo tree -e normal,build $(crates) | grep -E 'bindgen|rdma-sys'; then exit 1; fi
+	cargo build $(crates)
 
 .PHONY: no-std
 no-std: ## the core on bare metal: built for two targets, and a program that runs
@@ -112,7 +139,7 @@ miri: ## undefined behaviour in the core's unit tests
 .PHONY: rxe
 rxe: deps-guest ## real librdmacm on a kernel's Soft-RoCE device, in a virtual machine; CASES=PATTERN for some
 	$(call step,$@)
-	@std-adapter/rxe/run $(if $(CASES),'$(CASES)')
+	@BINDING=$(BINDING) std-adapter/rxe/run $(if $(CASES),'$(CASES)')
 
 .PHONY: bench-build bench bench-check
 bench-build:
@@ -121,13 +148,14 @@ bench: deps-bench bench-build ## everything measured beside C, a table, and targ
 	$(call step,$@)
 	cargo build --profile measured-lto -p nanoverbs-benches --example contenders
 	$(TARGET)/measured/bench
-bench-check: deps-build bench-build ## the instruction bars alone
+bench-check: deps-build ## the instruction bars alone
 	$(call step,$@)
-	@if command -v valgrind >/dev/null; then $(TARGET)/measured/bench check; \
-	else $(call skip,bench-check,valgrind is not installed); fi
+	@if [ $(BINDING) != verbs ]; then $(call skip,bench-check,rdma-sys needs a libclang older than 16); \
+	elif ! command -v valgrind >/dev/null; then $(call skip,bench-check,valgrind is not installed); \
+	else $(MAKE) --no-print-directory bench-build && $(TARGET)/measured/bench check; fi
 
 .PHONY: test
-test: begin deps fmt clippy doc test-unit bench-check no-std loom miri demo rxe ## everything
+test: begin deps fmt clippy doc test-unit bindings bench-check no-std loom miri demo rxe ## everything
 	@began=$$(cat $(TARGET)/began); \
 	printf '\nmake test: every step passed, in %s s\n' $$(($$(date +%s) - began)); \
 	if [ -s $(TARGET)/skipped ]; then sed 's/^/  but skipped: /' $(TARGET)/skipped; fi
