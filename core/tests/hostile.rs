@@ -7,7 +7,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use common::{Device, recv_queue, send_config, send_queue};
-use nanoverbs_core::{Completions, RecvStaging, Ring, SendQueue, SendStaging, op};
+use nanoverbs_core::{
+    Completions, RecvConfig, RecvQueue, RecvStaging, Ring, SendQueue, SendStaging, SharedRecvQueue,
+    SharedRecvSlots, op,
+};
 
 /// Counts its drops, and panics where it is told to.
 struct Bomb {
@@ -209,7 +212,7 @@ fn storage_that_is_used_again_believes_no_completion_of_its_first_queue() {
     let mut staging = RecvStaging::<2, 1>::new();
     let mut link = staging.link();
     let mut queue = recv_queue::<u64, 2>(&device);
-    let mut post = |queue: &mut nanoverbs_core::RecvQueue<'_, Device, u64, 2>, context| {
+    let mut post = |queue: &mut RecvQueue<'_, Device, u64, 2>, context| {
         let mut chain = queue.reserve(&mut link, 1).unwrap();
         // SAFETY: no memory is named.
         unsafe { chain.push_raw(&[], context) }.unwrap();
@@ -225,9 +228,36 @@ fn storage_that_is_used_again_believes_no_completion_of_its_first_queue() {
     queue.retire(first).unwrap();
     assert_eq!(queue.take().unwrap().context, 1);
     let (port, slots) = queue.into_storage().unwrap();
-    let config = nanoverbs_core::RecvConfig::new(common::domain());
-    let mut queue = nanoverbs_core::RecvQueue::new(port, slots, config).unwrap();
+    let config = RecvConfig::new(common::domain());
+    let mut queue = RecvQueue::new(port, slots, config).unwrap();
     post(&mut queue, 2);
     assert!(queue.retire(kept).is_err());
     assert_eq!((queue.in_flight(), queue.ended()), (1, 0));
+}
+
+#[test]
+fn a_shared_queue_does_not_take_a_completion_that_comes_twice_for_that_of_a_later_receive() {
+    let device = Device::default();
+    let slots = Box::leak(Box::new(SharedRecvSlots::<((), u64), 2>::new()));
+    let config = RecvConfig::new(common::domain());
+    let mut queue = SharedRecvQueue::new(device.clone(), slots, config).unwrap();
+    let mut staging = RecvStaging::<2, 1>::new();
+    let mut link = staging.link();
+    let mut completions = Completions::<_, 4>::new(device.clone(), 8);
+    for turn in 0..4 {
+        let mut chain = queue.reserve(&mut link, 1).unwrap();
+        chain.push(((), turn)).unwrap();
+        chain.submit().unwrap();
+        // The same slot each time, and an id of its own.
+        let id = device.recvs()[turn as usize].wr_id;
+        device.arrive(id, 0);
+        device.arrive(id, 0);
+        device.recvs().iter().for_each(|posted| device.arrive(posted.wr_id, 0));
+        let ended = completions.poll().unwrap().filter_map(|one| queue.retire(one).ok()).count();
+        assert_eq!((ended, queue.take().unwrap().context.1), (1, turn));
+        while completions.poll().unwrap().map(|one| assert!(queue.retire(one).is_err())).count() > 0
+        {
+        }
+    }
+    assert_eq!((queue.in_flight(), queue.ended()), (0, 0));
 }

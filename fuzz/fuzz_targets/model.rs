@@ -13,11 +13,17 @@ mod reference;
 mod step;
 #[path = "../../core/tests/model/tap.rs"]
 mod tap;
+#[path = "../../core/tests/model/transport/mod.rs"]
+mod transport;
 #[path = "../../core/tests/model/world.rs"]
 mod world;
 
+use transport::{Connected, Datagrams};
+
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let Some((kind, bytes)) = bytes.split_first() else { return };
+    let run = if kind % 2 == 0 { world::run::<Connected> } else { world::run::<Datagrams> };
     if let Some((setup, steps)) = bytes.split_first_chunk::<16>() {
-        world::run(*setup, steps.as_chunks::<8>().0);
+        run(*setup, steps.as_chunks::<8>().0);
     }
 });

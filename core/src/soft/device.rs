@@ -8,7 +8,7 @@ use super::completion::{CompletionQueue, CompletionQueueError, CqId, Ends, Frees
 use super::config::{Caps, QpConfig, QueuePairError};
 use super::engine::{Driver, Engine, SlotId};
 use super::memory::{Kind, RegisterError, Window};
-use super::profile::Profile;
+use super::profile::{PostFault, Profile};
 use super::queue_pair::{QueuePair, SharedReceiveId, SharedReceiveQueue, Slot};
 use crate::abi::{Access, QpNum};
 use crate::op::Peer;
@@ -361,6 +361,19 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
     #[doc(alias = "IBV_EVENT_DEVICE_FATAL", alias = "RDMA_CM_EVENT_DEVICE_REMOVAL")]
     pub fn remove(&self) {
         self.locked(|driver| driver.remove());
+    }
+
+    /// Orders a fault for the next post of receives to a shared queue; nothing happens when it is another
+    /// device's, or gone. Any thread may call. For a queue pair's own receives there is
+    /// [`Control::fail_next_recv`](super::Control::fail_next_recv).
+    pub fn fail_next_recv(&self, queue: SharedReceiveId, fault: PostFault) {
+        self.locked(|driver| {
+            if let Some(id) = driver.engine.shared_receive(queue.slot, queue.version)
+                && queue.device == self.address()
+            {
+                self.slot(id).recv.set_fault(fault.to_bits());
+            }
+        });
     }
 
     /// Runs a step under the engine's lock, for which it waits.

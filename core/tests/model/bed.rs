@@ -1,33 +1,40 @@
-//! Two connected queue pairs on a soft device, their queues, and a reference for each.
+//! Two queue pairs on a soft device, connected or for datagrams, their queues, and a reference for each.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::rc::Rc;
 
 use nanoverbs_core::abi::Wc;
-use nanoverbs_core::soft::{CompletionQueue, Control, Device, QpConfig, RecvEnd, SendEnd};
+use nanoverbs_core::soft::{self, CompletionQueue, Control, Device, QpConfig, SharedReceiveId};
 use nanoverbs_core::{
-    Access, BlockHeader, Completion, Completions, Domain, Pool, PoolRoot, RecvConfig, RecvLink,
-    RecvQueue, RecvSlots, SendConfig, SendLink, SendQueue, SendSlots, SharedRegion,
+    Access, BlockHeader, Completion, Completions, Domain, Outcome, Pool, PoolRoot, RecvConfig,
+    RecvLink, RecvQueue, RecvSlots, SendConfig, SendLink, SendQueue, SendSlots, SharedRecvQueue,
+    SharedRecvSlots, SharedRegion, op,
 };
 
 use crate::ledger::Context;
-use crate::reference::{End, Queue};
+use crate::reference::{Arrival, End, Entry, Queue, Shared, Shut};
 use crate::step::Setup;
 use crate::tap::{Log, Tap};
+use crate::transport::Transport;
 
 pub(crate) const CHAIN: usize = 4;
+/// Slots of each queue.
+pub(crate) const SLOTS: usize = 16;
 pub(crate) const BLOCKS: usize = 64;
 pub(crate) const BLOCK_LEN: usize = 64;
 /// The first half of what a peer may reach is for READs, the second for WRITEs.
-pub(crate) const HALF: usize = 128;
+pub(crate) const HALF: u64 = 128;
 /// What is in the first half.
 pub(crate) const PATTERN: u8 = 0x5a;
+/// Behind both is a word for atomics.
+pub(crate) const WORD_AT: u64 = 2 * HALF;
+/// The queue key of datagrams.
+pub(crate) const QKEY: u32 = 0x1234;
 
-pub(crate) type Dev = Device<4, 16, 2, 32>;
-pub(crate) type Poller<'d> = Completions<Tap<CompletionQueue<'d, 4, 16, 2, 32>>, 4>;
-pub(crate) type Sends<'d, 's> = SendQueue<'s, Tap<SendEnd<'d, 16, 2, 32>>, Context, 16>;
-pub(crate) type Recvs<'d, 's> = RecvQueue<'s, Tap<RecvEnd<'d, 16, 2, 32>>, Context, 16>;
+pub(crate) type Dev = Device<4, SLOTS, 2, 32>;
+pub(crate) type SendPort<'d, T> = Tap<soft::SendEnd<'d, SLOTS, 2, 32>, T>;
+pub(crate) type RecvPort<'d, T> = Tap<soft::RecvEnd<'d, SLOTS, 2, 32>, T>;
+pub(crate) type Poller<'d> = Completions<Tap<CompletionQueue<'d, 4, SLOTS, 2, 32>>, 4>;
 
 /// Memory that cases borrow for ever and give back: that it can be given back is part of the test.
 pub(crate) struct Kit {
@@ -44,7 +51,7 @@ thread_local! {
 impl Kit {
     pub(crate) fn take() -> Self {
         KIT.take().unwrap_or_else(|| {
-            let words = || vec![0_u64; 2 * HALF / 8].leak();
+            let words = || vec![0_u64; WORD_AT as usize / 8 + 1].leak();
             Self {
                 root: Box::leak(Box::default()),
                 headers: (0..BLOCKS).map(|_| BlockHeader::new()).collect::<Vec<_>>().leak(),
@@ -59,11 +66,17 @@ impl Kit {
     }
 }
 
-/// Storage of one side's queues, for both of its lives.
-#[derive(Default)]
-pub(crate) struct Storage {
-    pub(crate) sends: SendSlots<Context, 16>,
-    pub(crate) recvs: RecvSlots<Context, 16>,
+/// Storage of the queues, for both of their lives.
+pub(crate) struct Storage<T: Transport> {
+    sends: [SendSlots<Context<T>, SLOTS>; 2],
+    recvs: [RecvSlots<Context<T>, SLOTS>; 2],
+    shared: SharedRecvSlots<Context<T>, SLOTS>,
+}
+
+impl<T: Transport> Storage<T> {
+    pub(crate) fn new() -> Self {
+        Self { sends: Default::default(), recvs: Default::default(), shared: Default::default() }
+    }
 }
 
 /// A completion queue, and what was polled from it.
@@ -72,44 +85,61 @@ pub(crate) struct Polled<'d> {
     pub(crate) log: Rc<Log>,
 }
 
-/// What the receives of a side will show, in order.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Arrival {
-    Message { id: u32, len: u32, immediate: bool },
-    Write { id: u32, len: u32 },
+/// A completion, what the device said of it, and what has come to its receive.
+pub(crate) struct Kept {
+    pub(crate) completion: Completion,
+    pub(crate) raw: Wc,
+    pub(crate) arrived: Option<Arrival>,
 }
 
-pub(crate) struct Side<'d, 's> {
-    pub(crate) sends: Sends<'d, 's>,
-    pub(crate) recvs: Recvs<'d, 's>,
+pub(crate) struct Side<'d, 's, T: Transport> {
+    pub(crate) sends: SendQueue<'s, SendPort<'d, T>, Context<T>, SLOTS>,
+    pub(crate) recvs: RecvQueue<'s, RecvPort<'d, T>, Context<T>, SLOTS>,
     pub(crate) send_log: Rc<Log>,
     pub(crate) recv_log: Rc<Log>,
     pub(crate) send_model: Queue,
     pub(crate) recv_model: Queue,
     /// Gone when the queue pair is destroyed.
-    pub(crate) control: Option<Control<'d, 4, 16, 2, 32>>,
-    pub(crate) arrivals: VecDeque<Arrival>,
+    pub(crate) control: Option<Control<'d, 4, SLOTS, 2, 32>>,
+    pub(crate) number: u32,
+    /// What was sent here and has not been seen yet.
+    pub(crate) under_way: Vec<Arrival>,
+    /// The peer's word, as the atomics that were taken have left it.
+    word: u64,
     /// Longest inline message, pieces of any request, pieces of a READ: as granted.
     pub(crate) caps: [u32; 3],
-    /// A fault was ordered, for sends and for receives.
-    pub(crate) is_faulty: [bool; 2],
+    /// A fault was ordered.
+    pub(crate) send_is_faulty: bool,
+    pub(crate) recv_is_faulty: bool,
     /// A post ended without a word: something may never complete.
     pub(crate) is_unknown: bool,
-    /// A completion was retired before an older one: what it ends counts as done, as it says.
+    /// A completion was retired before an older one, or was lost: what a later one ends counts as done,
+    /// whatever the device has done.
     pub(crate) is_hasty: bool,
 }
 
-pub(crate) struct World<'w, 'd, 's> {
+/// The receive queue of both sides.
+pub(crate) struct Common<'d, 's, T: Transport> {
+    pub(crate) recvs: SharedRecvQueue<'s, RecvPort<'d, T>, Context<T>, SLOTS>,
+    pub(crate) recv_log: Rc<Log>,
+    pub(crate) recv_model: Shared,
+    pub(crate) recv_is_faulty: bool,
+    pub(crate) id: SharedReceiveId,
+}
+
+pub(crate) struct World<'w, 'd, 's, T: Transport> {
     pub(crate) device: &'d Dev,
     pub(crate) setup: Setup,
-    pub(crate) sides: [Side<'d, 's>; 2],
+    pub(crate) sides: [Side<'d, 's, T>; 2],
+    pub(crate) common: Option<Common<'d, 's, T>>,
+    pub(crate) peers: [op::Peer; 2],
     pub(crate) queues: &'w mut [Polled<'d>],
     pub(crate) send_link: SendLink<'w, CHAIN, 2>,
     pub(crate) recv_link: RecvLink<'w, CHAIN, 2>,
     pub(crate) pool: &'w mut Pool,
-    pub(crate) shared: &'w [SharedRegion; 2],
+    pub(crate) memory: &'w [SharedRegion; 2],
     /// Completions that were put aside.
-    pub(crate) kept: Vec<(Completion, Wc)>,
+    pub(crate) kept: Vec<Kept>,
 }
 
 /// Which completion queue a half uses.
@@ -138,30 +168,35 @@ pub(crate) fn completion_queues<'d>(device: &'d Dev, setup: &Setup) -> Vec<Polle
         .collect()
 }
 
-/// Two sides that are connected to each other.
-pub(crate) fn sides<'d, 's>(
+/// The receive queue of both sides, and the sides, which are connected to each other.
+pub(crate) fn sides<'d, 's, T: Transport>(
     device: &'d Dev,
     domain: Domain,
     setup: &Setup,
     queues: &[Polled<'d>],
-    storage: &'s mut [Storage; 2],
-) -> [Side<'d, 's>; 2] {
-    let [a, b] = storage;
+    storage: &'s mut Storage<T>,
+) -> (Option<Common<'d, 's, T>>, [Side<'d, 's, T>; 2]) {
+    let Storage { sends: [one, other], recvs: [first, second], shared } = storage;
+    let common = setup.shares.then(|| common(device, domain, setup, shared));
+    let config = config::<T>(domain, setup, common.as_ref().map(|common| common.id));
     let ids: Vec<_> = queues.iter().map(|queue| queue.completions.port().port().id()).collect();
-    let ids = |first: usize| [ids[queue_of(setup, first)], ids[queue_of(setup, first + 1)]];
-    let sides = [side(device, domain, setup, ids(0), a), side(device, domain, setup, ids(2), b)];
-    let [Some(a), Some(b)] = [&sides[0].control, &sides[1].control] else { unreachable!() };
-    a.connect(b).unwrap();
-    sides
+    let made = |half: usize| {
+        let id = |half| ids[queue_of(setup, half)];
+        device.queue_pair(config, id(half), id(half + 1)).unwrap()
+    };
+    let sides =
+        [side(made(0), domain, setup, one, first), side(made(2), domain, setup, other, second)];
+    if let ([Some(a), Some(b)], false) = ([&sides[0].control, &sides[1].control], T::DATAGRAM) {
+        a.connect(b).unwrap();
+    }
+    (common, sides)
 }
 
-fn side<'d, 's>(
-    device: &'d Dev,
+fn config<T: Transport>(
     domain: Domain,
     setup: &Setup,
-    queues: [nanoverbs_core::soft::CqId; 2],
-    storage: &'s mut Storage,
-) -> Side<'d, 's> {
+    common: Option<SharedReceiveId>,
+) -> QpConfig {
     let config = QpConfig::new(domain)
         .send_depth(setup.send_depth)
         .recv_depth(setup.recv_depth)
@@ -172,7 +207,42 @@ fn side<'d, 's>(
         .read_depth(setup.reads.into())
         .responder_depth(setup.reads.into());
     let config = if setup.signals_all { config.signals_all() } else { config };
-    let made = device.queue_pair(config, queues[0], queues[1]).unwrap();
+    let config = if T::DATAGRAM { config.datagram(QKEY) } else { config };
+    match common {
+        Some(id) => config.shared_receive(id),
+        None => config,
+    }
+}
+
+fn recv_config(domain: Domain, depth: u32, sges: u32) -> RecvConfig {
+    RecvConfig::new(domain).depth(depth).max_sges(sges as u8)
+}
+
+fn common<'d, 's, T: Transport>(
+    device: &'d Dev,
+    domain: Domain,
+    setup: &Setup,
+    slots: &'s mut SharedRecvSlots<Context<T>, SLOTS>,
+) -> Common<'d, 's, T> {
+    let made = device.shared_receive_queue(setup.recv_depth).unwrap();
+    let (port, recv_log) = Tap::new(made.recv);
+    let config = recv_config(domain, setup.recv_depth, setup.sges);
+    Common {
+        recvs: SharedRecvQueue::new(port, slots, config).unwrap(),
+        recv_log,
+        recv_model: Shared::new(setup.recv_depth),
+        recv_is_faulty: false,
+        id: made.id,
+    }
+}
+
+fn side<'d, 's, T: Transport>(
+    made: soft::QueuePair<'d, 4, SLOTS, 2, 32>,
+    domain: Domain,
+    setup: &Setup,
+    sends: &'s mut SendSlots<Context<T>, SLOTS>,
+    recvs: &'s mut RecvSlots<Context<T>, SLOTS>,
+) -> Side<'d, 's, T> {
     let caps = made.control.caps();
     assert!(caps.send_depth >= setup.send_depth && caps.recv_depth >= setup.recv_depth);
     let ((send, send_log), (recv, recv_log)) = (Tap::new(made.send), Tap::new(made.recv));
@@ -183,12 +253,10 @@ fn side<'d, 's>(
         .max_sges(caps.sges as u8, caps.read_sges as u8)
         .max_inline(caps.inline as u16)
         .reads(setup.reads);
-    let recv_config = RecvConfig::new(domain)
-        .depth(caps.recv_depth.min(setup.recv_depth))
-        .max_sges(caps.sges as u8);
+    let recv_config = recv_config(domain, caps.recv_depth.min(setup.recv_depth), caps.sges);
     let mut side = Side {
-        sends: SendQueue::new(send, &mut storage.sends, send_config).unwrap(),
-        recvs: RecvQueue::new(recv, &mut storage.recvs, recv_config).unwrap(),
+        sends: SendQueue::new(send, sends, send_config).unwrap(),
+        recvs: RecvQueue::new(recv, recvs, recv_config).unwrap(),
         send_log,
         recv_log,
         send_model: Queue::send(
@@ -198,12 +266,15 @@ fn side<'d, 's>(
             setup.reads.into(),
         ),
         recv_model: Queue::recv(setup.recv_depth),
+        number: made.control.number().to_raw(),
         control: Some(made.control),
-        arrivals: VecDeque::new(),
+        under_way: vec![],
+        word: 0,
         caps: [caps.inline, caps.sges, caps.read_sges.min(caps.sges)],
-        is_faulty: [false; 2],
+        send_is_faulty: false,
+        recv_is_faulty: false,
         is_unknown: false,
-        is_hasty: false,
+        is_hasty: setup.is_tight,
     };
     if !setup.opens_late {
         side.open();
@@ -211,26 +282,37 @@ fn side<'d, 's>(
     side
 }
 
-impl Side<'_, '_> {
+/// A queue and its reference say the same.
+macro_rules! agree {
+    ($queue:expr, $model:expr) => {{
+        let is = ($queue.in_flight(), $queue.ended(), $queue.free(), $queue.depth());
+        let model = &$model;
+        let must = (model.in_flight(), model.ended(), model.free(), model.depth);
+        assert_eq!(is, must, "in flight, ended, free, depth");
+        // "Not connected" is no cause: the queue is not closed.
+        let shut = model.shut.filter(|shut| *shut != Shut::NotConnected);
+        assert_eq!($queue.closed().map(Into::into), shut, "why it is closed");
+    }};
+}
+
+/// What was taken is what had to be, its context and its end.
+macro_rules! taken {
+    ($queue:expr, $model:expr) => {{
+        let (taken, entry) = ($queue.take(), $model.take());
+        let is = taken.as_ref().map(|ended| (ended.context.id, End::from(&ended.outcome)));
+        let must = entry.and_then(|entry| Some((entry.id, entry.end?)));
+        assert_eq!(is, must, "what was taken");
+        taken.zip(entry)
+    }};
+}
+
+impl<T: Transport> Side<'_, '_, T> {
     pub(crate) fn open(&mut self) {
         self.sends.open();
         self.send_model.open();
     }
 
-    /// Queues and references say the same.
     pub(crate) fn agree(&self) {
-        macro_rules! agree {
-            ($queue:expr, $model:expr) => {{
-                let is = ($queue.in_flight(), $queue.ended(), $queue.free(), $queue.depth());
-                let model = &$model;
-                let must = (model.in_flight(), model.ended(), model.free(), model.depth);
-                assert_eq!(is, must, "in flight, ended, free, depth");
-                // "Not connected" is no cause: the queue is not closed.
-                let closed = $queue.closed().map(Into::into);
-                let shut = model.shut.filter(|shut| *shut != crate::reference::Shut::NotConnected);
-                assert_eq!(closed, shut, "why it is closed");
-            }};
-        }
         agree!(self.sends, self.send_model);
         agree!(self.recvs, self.recv_model);
         let model = &self.send_model;
@@ -240,50 +322,58 @@ impl Side<'_, '_> {
 
     /// Takes the oldest send that has ended, and looks at it.
     pub(crate) fn take_send(&mut self) -> bool {
-        let (taken, model) = (self.sends.take(), self.send_model.take());
-        let is = taken.as_ref().map(|ended| (ended.context.id, End::from(&ended.outcome)));
-        assert_eq!(is, model, "what was taken from the send queue");
-        let Some(ended) = taken else { return false };
-        if let Some(len) = ended.outcome.success().and_then(|success| success.byte_len()) {
-            let read = || ended.context.blocks.iter().flatten().map(|block| &block[..]);
-            assert_eq!(len as usize, read().map(<[u8]>::len).sum::<usize>(), "a READ's length");
-            let is_there = read().flatten().all(|byte| *byte == PATTERN);
-            assert!(is_there || self.is_hasty, "what was read");
+        let Some((ended, entry)) = taken!(self.sends, self.send_model) else { return false };
+        let Outcome::Done(success) = ended.outcome else { return true };
+        let word = self.word;
+        self.word = entry.atomic.map_or(word, |atomic| atomic.apply(word));
+        if let (Some(len), false) = (success.byte_len(), self.is_hasty) {
+            T::check_answer(&ended.context, len, entry.atomic.map(|_| word));
         }
         true
     }
 
-    /// Takes the oldest receive that has ended, and holds it against what the peer has sent.
-    pub(crate) fn take_recv(&mut self, peer_reads_bytes: bool) -> bool {
-        let (taken, model) = (self.recvs.take(), self.recv_model.take());
-        let is = taken.as_ref().map(|ended| (ended.context.id, End::from(&ended.outcome)));
-        assert_eq!(is, model, "what was taken from the receive queue");
-        let Some(ended) = taken else { return false };
-        let Some(success) = ended.outcome.success() else { return true };
-        let arrival = self.arrivals.pop_front().expect("the peer has sent it");
-        match arrival {
-            Arrival::Message { id, len, immediate } => {
-                assert!(!success.is_write());
-                assert_eq!(success.byte_len(), Some(len));
-                assert_eq!(success.immediate(), immediate.then_some(id));
-                let block = ended.context.blocks[0].as_ref();
-                if let (true, 4.., Some(block)) = (peer_reads_bytes, len, block) {
-                    assert_eq!(block[..4], id.to_le_bytes(), "in order, once, and whole");
-                }
-            }
-            Arrival::Write { id, len } => {
-                assert!(success.is_write());
-                assert_eq!((success.byte_len(), success.immediate()), (Some(len), Some(id)));
-            }
+    /// Takes the oldest receive that has ended, and holds it against what was sent.
+    pub(crate) fn take_recv(&mut self) -> bool {
+        let Some((ended, entry)) = taken!(self.recvs, self.recv_model) else { return false };
+        self.check_arrival(&ended.outcome, &ended.context, &entry);
+        true
+    }
+
+    fn check_arrival(&mut self, outcome: &Outcome, context: &Context<T>, entry: &Entry) {
+        if let Some(success) = outcome.success() {
+            T::check_arrival(context, success, entry.arrived, &mut self.under_way);
+        }
+    }
+}
+
+impl<T: Transport> Common<'_, '_, T> {
+    pub(crate) fn agree(&self) {
+        agree!(self.recvs, self.recv_model);
+    }
+
+    /// Takes the receive that has ended first, and holds it against what was sent to who took it.
+    pub(crate) fn take_recv(&mut self, sides: &mut [Side<'_, '_, T>; 2]) -> bool {
+        let Some((ended, entry)) = taken!(self.recvs, self.recv_model) else { return false };
+        let is_its = |side: &&mut Side<'_, '_, T>| {
+            ended.queue_pair.is_some_and(|number| number.to_raw() == side.number)
+        };
+        let side = sides.iter_mut().find(is_its);
+        let is_abandoned = matches!(ended.outcome, Outcome::Abandoned);
+        assert_eq!(side.is_none(), is_abandoned, "who took it: {:?}", ended.queue_pair);
+        if let Some(side) = side {
+            side.check_arrival(&ended.outcome, &ended.context, &entry);
         }
         true
     }
 }
 
 /// Memory that a peer may reach, in its first state.
-pub(crate) fn shared(device: &Dev, domain: Domain, words: &'static mut [u64]) -> SharedRegion {
-    let all = Access::LOCAL_WRITE.with(Access::REMOTE_READ).with(Access::REMOTE_WRITE);
+pub(crate) fn memory(device: &Dev, domain: Domain, words: &'static mut [u64]) -> SharedRegion {
+    let all = Access::LOCAL_WRITE
+        .with(Access::REMOTE_READ)
+        .with(Access::REMOTE_WRITE)
+        .with(Access::REMOTE_ATOMIC);
     let region = device.register_shared(domain, words, all).unwrap();
-    region.write_at(0, &[PATTERN; HALF]).unwrap();
+    region.write_at(0, &[PATTERN; HALF as usize]).unwrap();
     region
 }

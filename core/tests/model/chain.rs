@@ -1,12 +1,13 @@
 //! Chains of requests: built, posted, refused, cut short, thrown away.
 
-use nanoverbs_core::{PushError, RecvStaging, SubmitError, op};
+use nanoverbs_core::{PushError, RecvStaging, SubmitError};
 
-use crate::bed::{Arrival, BLOCK_LEN, CHAIN, HALF, World};
+use crate::bed::{BLOCK_LEN, CHAIN, World};
 use crate::ledger::{self, Context};
-use crate::reference::{Reserved, Shut, Staged};
-use crate::step::{Chain, Fate, Item, Kind};
+use crate::reference::{Arrival, Entry, Reserved, Shut};
+use crate::step::{Chain, Fate};
 use crate::tap::Post;
+use crate::transport::{Around, Request, Transport};
 
 const WHO_TOOK_IT_KNOWS: &str = "a post was made";
 
@@ -34,8 +35,7 @@ macro_rules! submit {
             }
             let post = $log.post.take().expect(WHO_TOOK_IT_KNOWS);
             let count = accepted(&post, $staged.len(), $faulty);
-            $model.check_signals(&$staged, &post.signaled, &before);
-            $model.posted(&$staged[..count], &post.signaled);
+            $model.posted(&$staged, count, &post, &before);
             for id in $staged.drain(..count).map(|one| one.id) {
                 $accept(id);
             }
@@ -71,105 +71,69 @@ macro_rules! submit {
 macro_rules! take_apart {
     ($chain:ident, $staged:ident) => {{
         let mut back = vec![];
-        $chain.into_contexts(|context: Context| back.push(context.id));
-        assert!(back.iter().eq($staged.iter().map(|one: &Staged| &one.id)), "in their order");
+        $chain.into_contexts(|context: Context<T>| back.push(context.id));
+        assert!(back.iter().eq($staged.iter().map(|one: &Entry| &one.id)), "in their order");
     }};
 }
 
-impl World<'_, '_, '_> {
-    pub(crate) fn send(&mut self, ordered: &Chain) {
-        let peer = &self.shared[1 - ordered.side];
-        let [one, other] = &mut self.sides;
-        let (side, far) = if ordered.side == 0 { (one, other) } else { (other, one) };
-        if let (Some(fault), Some(control)) = (ordered.fault, &side.control) {
-            control.fail_next_send(fault);
-            side.is_faulty[0] = true;
+/// Ends a chain as its fate says, if it is not submitted.
+macro_rules! throw_away {
+    ($chain:ident, $staged:ident, $fate:expr, $owns_memory:expr) => {
+        match $fate {
+            Fate::TakeApart => take_apart!($chain, $staged),
+            Fate::Forget if !$owns_memory => {
+                $staged.iter().for_each(|one| ledger::forget(one.id));
+                std::mem::forget($chain);
+            }
+            _ => drop($chain),
         }
-        let must = side.send_model.reserve(ordered.reserved, CHAIN as u32);
-        let is_small = ordered.reserved == 0;
-        let mut chain = match side.sends.reserve(&mut self.send_link, ordered.reserved as usize) {
+    };
+}
+
+/// A chain, if there is room for it as there must be; returns if not.
+macro_rules! reserve {
+    ($queue:expr, $model:expr, $link:expr, $asked:expr) => {{
+        let must = $model.reserve($asked, CHAIN as u32);
+        match $queue.reserve($link, $asked as usize) {
+            // Nothing always fits.
             Ok(chain) => {
-                // Nothing always fits.
-                assert!(must == Reserved::Yes || is_small, "{must:?}");
+                assert!(must == Reserved::Yes || $asked == 0, "{must:?}");
                 chain
             }
-            Err(error) => {
-                assert_eq!(Reserved::from(error), must);
-                return;
-            }
+            Err(error) => return assert_eq!(Reserved::from(error), must),
+        }
+    }};
+}
+
+impl<T: Transport> World<'_, '_, '_, T> {
+    pub(crate) fn send(&mut self, ordered: &Chain) {
+        let side = &mut self.sides[ordered.side];
+        if let (Some(fault), Some(control)) = (ordered.fault, &side.control) {
+            control.fail_next_send(fault);
+            side.send_is_faulty = true;
+        }
+        let mut around = Around {
+            pool: self.pool,
+            side: ordered.side,
+            remote: self.memory[1 - ordered.side].advertise(),
+            peers: self.peers,
+            caps: side.caps,
         };
-        let mut staged: Vec<Staged> = vec![];
-        let mut arrivals: Vec<(u32, Arrival)> = vec![];
+        let mut chain =
+            reserve!(side.sends, side.send_model, &mut self.send_link, ordered.reserved);
+        let (mut staged, mut owns_memory) = (Vec::<Entry>::new(), false);
+        let mut arrivals: Vec<(usize, Arrival)> = vec![];
         for item in ordered.items.iter().flatten() {
-            let Item { kind, .. } = *item;
-            let len = match (item.is_odd, item.is_long) {
-                (true, _) if !matches!(kind, Kind::SendInline | Kind::WriteInline) => 0,
-                (_, true) => BLOCK_LEN,
-                _ => 8,
-            };
-            let is_inline = matches!(kind, Kind::SendInline | Kind::WriteInline);
-            let mut context = match kind {
-                Kind::SendInline | Kind::WriteInline => {
-                    Context::inline(if item.is_odd { 40 } else { [8, 32][item.is_long as usize] })
-                }
-                Kind::Raw => Context::new([None, None]),
-                Kind::Read => Self::context(self.pool, item.blocks, BLOCK_LEN),
-                _ => Self::context(self.pool, item.blocks, len),
-            };
-            if kind == Kind::Read {
-                context.blocks.iter_mut().flatten().for_each(|block| block.fill(0));
-            }
+            let request: Request<T> = T::request(&mut around, *item);
+            let Request { operation, context, refused, read, atomic, arrival } = request;
             let id = context.id;
-            let pieces = context.blocks.iter().flatten().filter(|block| !block.is_empty()).count();
-            let total: usize = match is_inline {
-                true => context.as_ref().len(),
-                false => context.blocks.iter().flatten().map(|block| block.len()).sum(),
+            let owns = T::blocks(&context.buffers) > 0;
+            let refused = match () {
+                () if staged.len() as u32 == ordered.reserved => Some(PushError::ChainFull),
+                () if refused.is_none() && read => side.send_model.check_read(&staged),
+                () => refused,
             };
-            let reads = kind == Kind::Read;
-            // As long as what is read or written, or one byte.
-            let room = if item.is_odd && kind != Kind::WriteInline { 1 } else { HALF as u64 };
-            let from = if reads { 0 } else { HALF as u64 };
-            let remote = peer.advertise().at(from, room).unwrap();
-            let [inline, sges, read_sges] = side.caps.map(|cap| cap as usize);
-            let most = (if reads { read_sges } else { sges }).min(2);
-            let one_sided =
-                matches!(kind, Kind::Read | Kind::Write | Kind::WriteImmediate | Kind::WriteInline);
-            let refused = if staged.len() as u32 == ordered.reserved {
-                Some(PushError::ChainFull)
-            } else if is_inline && total > inline {
-                let (given, max) = (total as u64, inline as u32);
-                Some(PushError::InlineTooLong { given, max })
-            } else if pieces > most {
-                Some(PushError::TooManySges { given: pieces as u32, max: most as u32 })
-            } else if one_sided && total as u64 > room {
-                Some(PushError::RemoteTooShort { total: total as u64, remote: room })
-            } else if reads {
-                side.send_model.check_read(&staged)
-            } else {
-                None
-            };
-            macro_rules! flags {
-                ($op:expr) => {{
-                    let op = $op;
-                    let op = if item.signaled { op.signaled() } else { op };
-                    if item.fence { op.after_reads() } else { op }
-                }};
-            }
-            let send = op::Send::new();
-            let pushed = match kind {
-                Kind::Send => chain.push(flags!(send), context),
-                Kind::SendImmediate => chain.push(flags!(send.immediate(id)), context),
-                Kind::SendInline => chain.push_inline(flags!(send), context),
-                Kind::Write => chain.push(flags!(op::Write::new(remote)), context),
-                Kind::Read => chain.push(flags!(op::Read::new(remote)), context),
-                Kind::WriteImmediate => {
-                    chain.push(flags!(op::Write::new(remote).immediate(id)), context)
-                }
-                Kind::WriteInline => chain.push_inline(flags!(op::Write::new(remote)), context),
-                // SAFETY: no memory is named.
-                Kind::Raw => unsafe { chain.push_raw(flags!(send), &[], context) },
-            };
-            let error = pushed.map_err(|rejected| {
+            let error = T::push(&mut chain, operation, context).map_err(|rejected| {
                 assert_eq!(rejected.context.id, id, "the context that was refused");
                 rejected.error
             });
@@ -177,91 +141,85 @@ impl World<'_, '_, '_> {
             if refused.is_some() {
                 continue;
             }
-            staged.push(Staged { id, read: reads, signaled: item.signaled });
-            let (len, immediate) = (total as u32, kind == Kind::SendImmediate);
-            match kind {
-                Kind::WriteImmediate => arrivals.push((id, Arrival::Write { id, len })),
-                _ if one_sided => {}
-                _ => arrivals.push((id, Arrival::Message { id, len, immediate })),
-            }
+            staged.push(Entry { read, atomic, signaled: item.signaled, ..Entry::recv(id) });
+            owns_memory |= owns;
+            arrivals.extend(arrival);
             assert_eq!(chain.len(), staged.len());
         }
-        let holds_block = |one: &Staged| one.read || arrivals.iter().any(|(id, _)| *id == one.id);
-        match ordered.fate {
-            Fate::Submit => {
-                let mut accept = |id| {
-                    let arrival = arrivals.iter().find(|(of, _)| *of == id);
-                    far.arrivals.extend(arrival.map(|(_, arrival)| *arrival));
-                };
-                let (log, model) = (&side.send_log, &mut side.send_model);
-                let faulty = &mut side.is_faulty[0];
-                side.is_unknown |=
-                    submit!(chain, staged, log, model, ordered.rest, *faulty, accept);
-            }
-            Fate::TakeApart => take_apart!(chain, staged),
-            Fate::Forget if !staged.iter().any(holds_block) => {
-                // What is left has no block either: inline WRITEs only.
-                if ordered.items.iter().flatten().all(|item| item.kind == Kind::WriteInline) {
-                    staged.iter().for_each(|one| ledger::forget(one.id));
-                    std::mem::forget(chain);
-                }
-            }
-            Fate::Drop | Fate::Forget => drop(chain),
+        let mut accepted: Vec<(usize, Arrival)> = vec![];
+        if ordered.fate == Fate::Submit {
+            let mut accept =
+                |id| accepted.extend(arrivals.iter().filter(|(_, arrival)| arrival.id() == id));
+            let (log, model) = (&side.send_log, &mut side.send_model);
+            let faulty = &mut side.send_is_faulty;
+            side.is_unknown |= submit!(chain, staged, log, model, ordered.rest, *faulty, accept);
+        } else {
+            throw_away!(chain, staged, ordered.fate, owns_memory);
+        }
+        for (to, arrival) in accepted {
+            self.sides[to].under_way.push(arrival);
         }
     }
 
     pub(crate) fn recv(&mut self, ordered: &Chain) {
         let side = &mut self.sides[ordered.side];
-        if let (Some(fault), Some(control)) = (ordered.fault, &side.control) {
-            control.fail_next_recv(fault);
-            side.is_faulty[1] = true;
+        let max = side.caps[1].min(2);
+        macro_rules! recv {
+            ($of:ident) => {{
+                let mut chain =
+                    reserve!($of.recvs, $of.recv_model, &mut self.recv_link, ordered.reserved);
+                let (mut staged, mut owns_memory) = (Vec::<Entry>::new(), false);
+                for item in ordered.items.iter().flatten() {
+                    // Most have room for a message.
+                    let count = if item.is_odd && item.is_long { 0 } else { item.blocks };
+                    let context = Context::<T>::new(T::buffers(self.pool, count, BLOCK_LEN));
+                    let (id, given) = (context.id, T::blocks(&context.buffers));
+                    let refused = match () {
+                        () if staged.len() as u32 == ordered.reserved => Some(PushError::ChainFull),
+                        () if given > max => Some(PushError::TooManySges { given, max }),
+                        () => None,
+                    };
+                    let error = chain.push(context).map_err(|rejected| {
+                        assert_eq!(rejected.context.id, id, "the context that was refused");
+                        rejected.error
+                    });
+                    assert_eq!(error.err(), refused, "what a push of {item:?} says");
+                    if refused.is_none() {
+                        staged.push(Entry::recv(id));
+                        owns_memory |= given > 0;
+                    }
+                    assert_eq!(chain.len(), staged.len());
+                }
+                if ordered.fate == Fate::Submit {
+                    let (log, model) = (&$of.recv_log, &mut $of.recv_model);
+                    submit!(
+                        chain,
+                        staged,
+                        log,
+                        model,
+                        ordered.rest,
+                        $of.recv_is_faulty,
+                        |_: u32| ()
+                    )
+                } else {
+                    throw_away!(chain, staged, ordered.fate, owns_memory);
+                    false
+                }
+            }};
         }
-        let must = side.recv_model.reserve(ordered.reserved, CHAIN as u32);
-        let is_small = ordered.reserved == 0;
-        let mut chain = match side.recvs.reserve(&mut self.recv_link, ordered.reserved as usize) {
-            Ok(chain) => {
-                assert!(must == Reserved::Yes || is_small, "{must:?}");
-                chain
+        if let Some(common) = &mut self.common {
+            if let Some(fault) = ordered.fault {
+                self.device.fail_next_recv(common.id, fault);
+                common.recv_is_faulty = true;
             }
-            Err(error) => {
-                assert_eq!(Reserved::from(error), must);
-                return;
+            recv!(common);
+        } else {
+            if let (Some(fault), Some(control)) = (ordered.fault, &side.control) {
+                control.fail_next_recv(fault);
+                side.recv_is_faulty = true;
             }
-        };
-        let mut staged: Vec<Staged> = vec![];
-        for item in ordered.items.iter().flatten() {
-            // Most have room for a message.
-            let count = if item.is_odd && item.is_long { 0 } else { item.blocks };
-            let context = Self::context(self.pool, count, BLOCK_LEN);
-            let id = context.id;
-            let pieces = context.blocks.iter().flatten().count() as u32;
-            let most = side.caps[1].min(2);
-            let refused = if staged.len() as u32 == ordered.reserved {
-                Some(PushError::ChainFull)
-            } else if pieces > most {
-                Some(PushError::TooManySges { given: pieces, max: most })
-            } else {
-                None
-            };
-            let error = chain.push(context).map_err(|rejected| {
-                assert_eq!(rejected.context.id, id, "the context that was refused");
-                rejected.error
-            });
-            assert_eq!(error.err(), refused, "what a push of {item:?} says");
-            if refused.is_none() {
-                staged.push(Staged { id, read: false, signaled: true });
-            }
-            assert_eq!(chain.len(), staged.len());
-        }
-        match ordered.fate {
-            Fate::Submit => {
-                let (log, model) = (&side.recv_log, &mut side.recv_model);
-                let faulty = &mut side.is_faulty[1];
-                side.is_unknown |=
-                    submit!(chain, staged, log, model, ordered.rest, *faulty, |_: u32| ());
-            }
-            Fate::TakeApart => take_apart!(chain, staged),
-            Fate::Forget | Fate::Drop => drop(chain),
+            let is_unknown = recv!(side);
+            side.is_unknown |= is_unknown;
         }
     }
 
@@ -270,16 +228,34 @@ impl World<'_, '_, '_> {
         let side = &mut self.sides[side];
         let mut staging = RecvStaging::<1, 2>::new();
         let mut link = staging.link();
-        while side.recvs.free() > 0 {
-            let blocks = side.caps[1].min(2) as u8;
-            let context = Self::context(self.pool, blocks, BLOCK_LEN);
-            let mut staged = vec![Staged { id: context.id, read: false, signaled: true }];
-            let mut chain = side.recvs.reserve(&mut link, 1).unwrap();
-            chain.push(context).unwrap();
-            let (log, model) = (&side.recv_log, &mut side.recv_model);
-            let faulty = &mut side.is_faulty[1];
-            side.is_unknown |=
-                submit!(chain, staged, log, model, Fate::Submit, *faulty, |_: u32| ());
+        let blocks = side.caps[1].min(2) as u8;
+        macro_rules! feed {
+            ($of:ident) => {{
+                let mut is_unknown = false;
+                while $of.recvs.free() > 0 {
+                    let context = Context::<T>::new(T::buffers(self.pool, blocks, BLOCK_LEN));
+                    let mut staged = vec![Entry::recv(context.id)];
+                    let mut chain = $of.recvs.reserve(&mut link, 1).unwrap();
+                    chain.push(context).unwrap();
+                    let (log, model) = (&$of.recv_log, &mut $of.recv_model);
+                    is_unknown |= submit!(
+                        chain,
+                        staged,
+                        log,
+                        model,
+                        Fate::Submit,
+                        $of.recv_is_faulty,
+                        |_: u32| ()
+                    );
+                }
+                is_unknown
+            }};
+        }
+        if let Some(common) = &mut self.common {
+            feed!(common);
+        } else {
+            let is_unknown = feed!(side);
+            side.is_unknown |= is_unknown;
         }
     }
 }

@@ -5,7 +5,9 @@
 
 use std::cell::RefCell;
 
-use nanoverbs_core::{Block, RecvBuffers, SendBuffers, SliceList};
+use nanoverbs_core::{RecvBuffers, SendBuffers, SliceList};
+
+use crate::transport::Transport;
 
 /// Where a context is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -42,54 +44,59 @@ pub(crate) fn forget(id: u32) {
     BOOK.with_borrow_mut(|book| book[id as usize] = Fate::Forgotten);
 }
 
-/// What the queues carry: a number, up to two blocks, and bytes that may travel inline.
-#[derive(Debug)]
-pub(crate) struct Context {
+/// What the queues carry: a number, buffers, and bytes that may travel inline.
+pub(crate) struct Context<T: Transport> {
     pub(crate) id: u32,
-    pub(crate) blocks: [Option<Block>; 2],
+    pub(crate) buffers: T::Buffers,
     bytes: [u8; 48],
     len: u8,
 }
 
-impl Context {
-    pub(crate) fn new(blocks: [Option<Block>; 2]) -> Self {
+impl<T: Transport> Context<T> {
+    /// One whose message starts with its number, if it has room for it.
+    pub(crate) fn new(mut buffers: T::Buffers) -> Self {
         let id = BOOK.with_borrow_mut(|book| {
             book.push(Fate::Lives);
             book.len() as u32 - 1
         });
-        Self { id, blocks, bytes: [0; 48], len: 0 }
+        if let Some(start) = T::message(&mut buffers).and_then(<[u8]>::first_chunk_mut) {
+            *start = id.to_le_bytes();
+        }
+        Self { id, buffers, bytes: [0; 48], len: 0 }
     }
 
     /// One that travels inline: its number, and zeros.
     pub(crate) fn inline(len: u8) -> Self {
-        let mut this = Self::new([None, None]);
+        let mut this = Self::new(T::Buffers::default());
         this.len = len.clamp(4, 48);
         this.bytes[..4].copy_from_slice(&this.id.to_le_bytes());
         this
     }
 }
 
-impl AsRef<[u8]> for Context {
+impl<T: Transport> AsRef<[u8]> for Context<T> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes[..self.len.into()]
     }
 }
 
-// SAFETY: the memory is the blocks'.
-unsafe impl SendBuffers for Context {
+// SAFETY: the memory is the buffers'.
+unsafe impl<T: Transport> SendBuffers for Context<T> {
     fn gather(&self, list: &mut SliceList<'_>) {
-        self.blocks.gather(list);
+        self.buffers.gather(list);
     }
 }
 
-// SAFETY: the memory is the blocks'.
-unsafe impl RecvBuffers for Context {
+// SAFETY: the memory is the buffers'.
+unsafe impl<T: Transport> RecvBuffers for Context<T> {
+    const DATAGRAM: bool = T::DATAGRAM;
+
     fn scatter(&self, list: &mut SliceList<'_>) {
-        self.blocks.scatter(list);
+        self.buffers.scatter(list);
     }
 }
 
-impl Drop for Context {
+impl<T: Transport> Drop for Context<T> {
     fn drop(&mut self) {
         BOOK.with_borrow_mut(|book| {
             let fate = &mut book[self.id as usize];

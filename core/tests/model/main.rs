@@ -10,6 +10,7 @@ mod ledger;
 mod reference;
 mod step;
 mod tap;
+mod transport;
 mod world;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -17,15 +18,35 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence};
 
+use transport::{Connected, Datagrams};
+
 /// What a failed case is made of, in words.
 fn told(setup: [u8; 16], steps: &[[u8; 8]]) -> String {
     let steps = steps.iter().map(|step| format!("  {:?}\n", step::Step::decode(*step)));
     format!("{:#?}\n{}", step::Setup::decode(setup), steps.collect::<String>())
 }
 
+/// How many cases each of the two tests has, and how long they are at most.
 fn cases() -> u32 {
     let asked = std::env::var("NANOVERBS_MODEL_CASES").ok().and_then(|cases| cases.parse().ok());
-    asked.unwrap_or(if cfg!(miri) { 8 } else { 10_000 })
+    asked.unwrap_or(if cfg!(miri) { 6 } else { 5_000 })
+}
+const STEPS: usize = if cfg!(miri) { 30 } else { 80 };
+
+/// Runs a case; what went wrong as a failure of proptest, which then looks for a shorter case.
+fn case(
+    run: fn([u8; 16], &[[u8; 8]]) -> usize,
+    setup: [u8; 16],
+    steps: &[[u8; 8]],
+) -> Result<(), TestCaseError> {
+    match std::panic::catch_unwind(|| run(setup, steps)) {
+        Ok(_) => Ok(()),
+        Err(panic) => {
+            let why = panic.downcast_ref::<String>().map(String::as_str);
+            let why = why.or(panic.downcast_ref::<&str>().copied()).unwrap_or_default();
+            Err(TestCaseError::fail(format!("{why}\n{}", told(setup, steps))))
+        }
+    }
 }
 
 proptest! {
@@ -40,13 +61,17 @@ proptest! {
     #[test]
     fn f06_any_sequence_of_steps_agrees_with_the_reference_and_loses_no_context(
         setup: [u8; 16],
-        steps in prop::collection::vec(any::<[u8; 8]>(), 0..if cfg!(miri) { 30 } else { 80 }),
+        steps in prop::collection::vec(any::<[u8; 8]>(), 0..STEPS),
     ) {
-        if let Err(panic) = std::panic::catch_unwind(|| world::run(setup, &steps)) {
-            let why = panic.downcast_ref::<String>().map(String::as_str);
-            let why = why.or(panic.downcast_ref::<&str>().copied()).unwrap_or_default();
-            return Err(TestCaseError::fail(format!("{why}\n{}", told(setup, &steps))));
-        }
+        case(world::run::<Connected>, setup, &steps)?;
+    }
+
+    #[test]
+    fn f06_any_sequence_of_datagrams_agrees_with_the_reference_and_loses_no_context(
+        setup: [u8; 16],
+        steps in prop::collection::vec(any::<[u8; 8]>(), 0..STEPS),
+    ) {
+        case(world::run::<Datagrams>, setup, &steps)?;
     }
 }
 
@@ -74,7 +99,8 @@ fn soak() {
         setup[8..].copy_from_slice(&random().to_le_bytes());
         steps.clear();
         steps.extend((0..random() % 256).map(|_| random().to_le_bytes()));
-        let ran = std::panic::catch_unwind(|| world::run(setup, &steps));
+        let run = if cases % 2 == 0 { world::run::<Connected> } else { world::run::<Datagrams> };
+        let ran = std::panic::catch_unwind(|| run(setup, &steps));
         match ran {
             Ok(count) => (cases, contexts) = (cases + 1, contexts + count as u64),
             Err(panic) => {

@@ -1,8 +1,10 @@
 //! The reference: what a queue must say, by lists and counts that nobody tuned.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use nanoverbs_core::{Cause, Outcome, PushError, ReserveError};
+
+use crate::tap::Post;
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -11,6 +13,16 @@ pub(crate) enum End {
     Failed(u32),
     Flushed,
     Abandoned,
+}
+
+impl End {
+    const fn of(status: u32) -> Self {
+        match status {
+            0 => Self::Done,
+            5 => Self::Flushed,
+            other => Self::Failed(other),
+        }
+    }
 }
 
 impl From<&Outcome> for End {
@@ -47,20 +59,60 @@ impl From<Cause> for Shut {
     }
 }
 
-/// A request that a queue holds.
+/// What comes to a receive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Arrival {
+    Message { id: u32, len: u32, immediate: bool },
+    Write { id: u32, len: u32 },
+}
+
+impl Arrival {
+    pub(crate) const fn id(&self) -> u32 {
+        match self {
+            Self::Message { id, .. } | Self::Write { id, .. } => *id,
+        }
+    }
+}
+
+/// What is done to a word of the peer's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Atomic {
+    Add(u64),
+    Swap(u64, u64),
+}
+
+impl Atomic {
+    pub(crate) const fn apply(self, word: u64) -> u64 {
+        match self {
+            Self::Add(add) => word.wrapping_add(add),
+            Self::Swap(expected, new) => {
+                if word == expected {
+                    new
+                } else {
+                    word
+                }
+            }
+        }
+    }
+}
+
+/// A request, of a chain or posted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) id: u32,
+    /// A READ or an atomic.
     pub(crate) read: bool,
+    pub(crate) atomic: Option<Atomic>,
+    pub(crate) signaled: bool,
     pub(crate) end: Option<End>,
+    /// What a receive was told in its turn.
+    pub(crate) arrived: Option<Arrival>,
 }
 
-/// A request of a chain that is not posted yet.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Staged {
-    pub(crate) id: u32,
-    pub(crate) read: bool,
-    pub(crate) signaled: bool,
+impl Entry {
+    pub(crate) const fn recv(id: u32) -> Self {
+        Self { id, read: false, atomic: None, signaled: true, end: None, arrived: None }
+    }
 }
 
 /// Either kind of queue.
@@ -136,7 +188,7 @@ impl Queue {
     }
 
     /// Whether a READ that `staged` others precede in its chain may be pushed.
-    pub(crate) fn check_read(&self, staged: &[Staged]) -> Option<PushError> {
+    pub(crate) fn check_read(&self, staged: &[Entry]) -> Option<PushError> {
         let staged = staged.iter().filter(|one| one.read).count() as u32;
         let max = self.max_reads;
         match () {
@@ -148,7 +200,7 @@ impl Queue {
 
     /// Holds the signals of a chain, as the device saw them, against the four rules. `before` is what an
     /// earlier attempt has set.
-    pub(crate) fn check_signals(&self, staged: &[Staged], flags: &[bool], before: &[bool]) {
+    fn check_signals(&self, staged: &[Entry], flags: &[bool], before: &[bool]) {
         let last = staged.len() - 1;
         let last_read = staged.iter().rposition(|one| one.read);
         let overdue = self.silent >= self.period;
@@ -164,17 +216,26 @@ impl Queue {
         }
     }
 
-    /// The device took these, or may have taken them.
-    pub(crate) fn posted(&mut self, staged: &[Staged], flags: &[bool]) {
-        for (one, signaled) in staged.iter().zip(flags) {
-            self.entries.push_back(Entry { id: one.id, read: one.read, end: None });
+    /// The device took the first `count` of a chain, or may have taken them.
+    pub(crate) fn posted(&mut self, staged: &[Entry], count: usize, post: &Post, before: &[bool]) {
+        self.check_signals(staged, &post.signaled, before);
+        let next = self.oldest.wrapping_add(self.entries.len() as u32);
+        let is_next = |(sequence, id): (u32, &u64)| *id as u32 == next.wrapping_add(sequence);
+        assert!((0..).zip(&post.ids).all(is_next), "ids are counted up: {post:?}");
+        for (one, signaled) in staged[..count].iter().zip(&post.signaled) {
+            self.entries.push_back(*one);
             self.silent = if *signaled { 0 } else { self.silent + 1 };
         }
         assert!(self.entries.len() <= self.depth as usize, "more requests than slots");
     }
 
     /// A completion is retired; how many requests it ends, `None` when it ends nothing.
-    pub(crate) fn retire(&mut self, sequence: u32, status: u32) -> Option<u32> {
+    pub(crate) fn retire(
+        &mut self,
+        sequence: u32,
+        status: u32,
+        arrived: Option<Arrival>,
+    ) -> Option<u32> {
         let (at, first) = (sequence.wrapping_sub(self.oldest) as usize, self.ended() as usize);
         if at < first || at >= self.entries.len() || (self.is_recv && at != first) {
             return None;
@@ -183,11 +244,8 @@ impl Queue {
         for entry in self.entries.range_mut(first..at) {
             entry.end = Some(earlier);
         }
-        self.entries[at].end = Some(match status {
-            0 => End::Done,
-            5 => End::Flushed,
-            other => End::Failed(other),
-        });
+        self.entries[at].end = Some(End::of(status));
+        self.entries[at].arrived = arrived;
         match status {
             0 => {}
             5 => self.close(Shut::Flushed),
@@ -212,11 +270,89 @@ impl Queue {
         self.close(Shut::Gone);
     }
 
-    pub(crate) fn take(&mut self) -> Option<(u32, End)> {
-        let Entry { id, end: Some(end), .. } = *self.entries.front()? else { return None };
-        self.entries.pop_front();
+    pub(crate) fn take(&mut self) -> Option<Entry> {
+        self.entries.front()?.end?;
+        let entry = self.entries.pop_front()?;
         self.oldest = self.oldest.wrapping_add(1);
-        Some((id, end))
+        Some(entry)
+    }
+}
+
+/// A receive queue that both sides share: what is posted, by ticket, and what has ended, in this order.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    posted: Vec<(u32, Entry)>,
+    ended: VecDeque<Entry>,
+    used: HashSet<u32>,
+    pub(crate) depth: u32,
+    pub(crate) shut: Option<Shut>,
+}
+
+impl Shared {
+    pub(crate) fn new(depth: u32) -> Self {
+        Self { posted: vec![], ended: VecDeque::new(), used: HashSet::new(), depth, shut: None }
+    }
+
+    pub(crate) fn ended(&self) -> u32 {
+        self.ended.len() as u32
+    }
+
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.posted.len() as u32
+    }
+
+    pub(crate) fn free(&self) -> u32 {
+        if self.shut.is_some() { 0 } else { self.depth - self.in_flight() - self.ended() }
+    }
+
+    /// An unknown post says more than what comes behind it.
+    pub(crate) fn close(&mut self, why: Shut) {
+        if self.shut != Some(Shut::Unknown) {
+            self.shut = Some(why);
+        }
+    }
+
+    /// What `reserve` must say.
+    pub(crate) fn reserve(&self, n: u32, max: u32) -> Reserved {
+        match self.shut {
+            Some(why) => Reserved::Closed(why),
+            None if n > max => Reserved::TooLong { asked: n, max },
+            None if n > self.free() => Reserved::Full { asked: n, free: self.free() },
+            None => Reserved::Yes,
+        }
+    }
+
+    /// The device took the first `count` of a chain, or may have taken them.
+    pub(crate) fn posted(&mut self, staged: &[Entry], count: usize, post: &Post, _: &[bool]) {
+        for (one, id) in staged[..count].iter().zip(&post.ids) {
+            assert!(self.used.insert(*id as u32), "an id twice: {post:?}");
+            self.posted.push((*id as u32, *one));
+        }
+        assert!(self.in_flight() + self.ended() <= self.depth, "more receives than slots");
+    }
+
+    /// A completion is retired; how many receives it ends, `None` when it ends none.
+    pub(crate) fn retire(
+        &mut self,
+        ticket: u32,
+        status: u32,
+        arrived: Option<Arrival>,
+    ) -> Option<u32> {
+        let at = self.posted.iter().position(|(posted, _)| *posted == ticket)?;
+        let (_, entry) = self.posted.remove(at);
+        self.ended.push_back(Entry { end: Some(End::of(status)), arrived, ..entry });
+        Some(1)
+    }
+
+    pub(crate) fn abandon(&mut self, slots: u32) {
+        self.posted.sort_by_key(|(ticket, _)| ticket % slots);
+        let end = Some(End::Abandoned);
+        self.ended.extend(self.posted.drain(..).map(|(_, entry)| Entry { end, ..entry }));
+        self.close(Shut::Gone);
+    }
+
+    pub(crate) fn take(&mut self) -> Option<Entry> {
+        self.ended.pop_front()
     }
 }
 

@@ -4,7 +4,9 @@
 //! fixed size, so that leaving one out leaves the others what they were.
 
 use nanoverbs_core::WcStatus;
-use nanoverbs_core::soft::{FailedFields, Overrun, PostFault, Profile};
+use nanoverbs_core::soft::{FailedFields, GrhFlag, Overrun, PostFault, Profile, Statuses};
+
+use crate::reference::Atomic;
 
 /// How the bed is made.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +33,8 @@ pub(crate) struct Setup {
     pub(crate) ends_badly: bool,
     /// Queues are dropped with contexts that nobody took.
     pub(crate) drops: bool,
+    /// Both sides take their receives from one queue.
+    pub(crate) shares: bool,
 }
 
 impl Setup {
@@ -57,7 +61,16 @@ impl Setup {
                 .reuses_numbers(bit(1, 7))
                 .overrun(if bit(3, 7) { Overrun::Fatal } else { Overrun::Loses })
                 .seven_is_for_ever(bit(3, 6))
-                .forgets_receives(bit(3, 5)),
+                .forgets_receives(bit(3, 5))
+                .grh_flag(match b[14] / 8 % 3 {
+                    0 => GrhFlag::Datagrams,
+                    1 => GrhFlag::Always,
+                    _ => GrhFlag::Never,
+                })
+                .statuses(if bit(11, 3) { Statuses::SoftRoce } else { Statuses::Specification })
+                .checks_late(bit(11, 4))
+                .queues_unready(bit(11, 5))
+                .depth_zero_hangs(bit(11, 6)),
         };
         let send_depth = 1 + u32::from(b[4] % 16);
         // The queue refuses what could wedge it: `period + 2 * chain <= depth + 2`.
@@ -81,6 +94,7 @@ impl Setup {
             opens_late: b[14] % 8 == 7,
             ends_badly: b[15] % 4 == 3,
             drops: b[15] / 4 % 4 == 3,
+            shares: b[15] & 128 != 0,
         }
     }
 }
@@ -93,7 +107,7 @@ pub(crate) struct Item {
     pub(crate) fence: bool,
     pub(crate) blocks: u8,
     pub(crate) is_long: bool,
-    /// Too long to be inline, longer than the remote memory, or empty.
+    /// Too long to be inline, longer than the remote memory, crooked, or empty.
     pub(crate) is_odd: bool,
 }
 
@@ -106,6 +120,7 @@ pub(crate) enum Kind {
     Read,
     WriteImmediate,
     Raw,
+    Atomic,
     WriteInline,
 }
 
@@ -118,12 +133,22 @@ impl Item {
             3 => Kind::Write,
             4 => Kind::Read,
             5 => Kind::WriteImmediate,
-            6 => Kind::Raw,
+            6 if b & 32 != 0 => Kind::Raw,
+            6 => Kind::Atomic,
             _ => Kind::WriteInline,
         };
         let blocks = 1 + (b >> 5 & 1);
         let (signaled, fence) = (b & 8 != 0, b & 16 != 0);
         Self { kind, signaled, fence, blocks, is_long: b & 64 != 0, is_odd: b & 128 != 0 }
+    }
+
+    /// What an atomic does to the word, which is near 0 all the time.
+    pub(crate) fn atomic(&self) -> Option<Atomic> {
+        (self.kind == Kind::Atomic).then_some(match (self.is_long, self.fence) {
+            (false, false) => Atomic::Add(1),
+            (false, true) => Atomic::Add(u64::MAX),
+            (true, yes) => Atomic::Swap(yes.into(), (!yes).into()),
+        })
     }
 }
 
@@ -133,7 +158,7 @@ pub(crate) enum Fate {
     Submit,
     Drop,
     TakeApart,
-    /// Leaked, when no block leaks with it.
+    /// Leaked, when no block leaks with it; dropped otherwise.
     Forget,
 }
 

@@ -2,10 +2,13 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::marker::PhantomData;
 use std::rc::Rc;
 
 use nanoverbs_core::abi::{RecvWr, SendWr, Wc, send_flags};
 use nanoverbs_core::port::{PollPort, RecvPort, SendPort};
+
+use crate::transport::Transport;
 
 /// What a post came to.
 #[derive(Clone, Debug)]
@@ -24,16 +27,18 @@ pub(crate) struct Log {
     pub(crate) polled: RefCell<VecDeque<Wc>>,
 }
 
+/// `T` is the kind of queue pair that it leads to; a completion queue has none.
 #[derive(Debug)]
-pub(crate) struct Tap<P> {
+pub(crate) struct Tap<P, T = ()> {
     port: P,
     log: Rc<Log>,
+    kind: PhantomData<T>,
 }
 
-impl<P> Tap<P> {
+impl<P, T> Tap<P, T> {
     pub(crate) fn new(port: P) -> (Self, Rc<Log>) {
         let log = Rc::<Log>::default();
-        (Self { port, log: Rc::clone(&log) }, log)
+        (Self { port, log: Rc::clone(&log), kind: PhantomData }, log)
     }
 
     pub(crate) const fn port(&self) -> &P {
@@ -65,14 +70,18 @@ macro_rules! post {
 }
 
 // SAFETY: the port behind it keeps the promises.
-unsafe impl<P: SendPort> SendPort for Tap<P> {
+unsafe impl<P: SendPort, T: Transport> SendPort for Tap<P, T> {
+    const DATAGRAM: bool = T::DATAGRAM;
+
     unsafe fn post_send(&mut self, first: *mut SendWr, bad: &mut *mut SendWr) -> i32 {
         post!(self, first, bad, post_send, |wr: &SendWr| wr.send_flags & send_flags::SIGNALED != 0)
     }
 }
 
 // SAFETY: the port behind it keeps the promises.
-unsafe impl<P: RecvPort> RecvPort for Tap<P> {
+unsafe impl<P: RecvPort, T: Transport> RecvPort for Tap<P, T> {
+    const DATAGRAM: bool = T::DATAGRAM;
+
     unsafe fn post_recv(&mut self, first: *mut RecvWr, bad: &mut *mut RecvWr) -> i32 {
         post!(self, first, bad, post_recv, |_: &RecvWr| true)
     }

@@ -1,15 +1,17 @@
 //! One case: makes the bed, takes the steps, and sees to it that everything comes back.
 
-use nanoverbs_core::abi::Wc;
+use nanoverbs_core::abi::QpNum;
 use nanoverbs_core::soft::State;
-use nanoverbs_core::{Completion, Foreign, Pool, RecvStaging, SendStaging};
+use nanoverbs_core::{Foreign, Pool, RecvStaging, SendStaging};
 
-use crate::bed::{self, BLOCK_LEN, Dev, Kit, Storage, World};
-use crate::ledger::{self, Context};
+use crate::bed::{self, BLOCK_LEN, Dev, Kept, Kit, SLOTS, Side, Storage, WORD_AT, World};
+use crate::ledger;
+use crate::reference::Shut;
 use crate::step::{Setup, Step};
+use crate::transport::Transport;
 
 /// Runs a case and panics where queues and references differ. Returns how many contexts there were.
-pub(crate) fn run(setup: [u8; 16], steps: &[[u8; 8]]) -> usize {
+pub(crate) fn run<T: Transport>(setup: [u8; 16], steps: &[[u8; 8]]) -> usize {
     ledger::begin();
     let setup = Setup::decode(setup);
     let kit = Kit::take();
@@ -17,22 +19,27 @@ pub(crate) fn run(setup: [u8; 16], steps: &[[u8; 8]]) -> usize {
     let domain = device.domain();
     let region = device.register(domain, kit.bytes).unwrap();
     let mut pool = Pool::new(kit.root, kit.headers, region, BLOCK_LEN).unwrap();
-    let shared = kit.words.map(|words| bed::shared(&device, domain, words));
+    let memory = kit.words.map(|words| bed::memory(&device, domain, words));
     let mut queues = bed::completion_queues(&device, &setup);
     let (mut sends, mut recvs) = (SendStaging::new(), RecvStaging::new());
-    let mut storage = <[Storage; 2]>::default();
+    let mut storage = Storage::<T>::new();
     let first = steps.len() * usize::from(setup.first_life) / 256;
     for steps in [&steps[..first], &steps[first..]] {
-        let sides = bed::sides(&device, domain, &setup, &queues, &mut storage);
+        memory.iter().for_each(|region| region.write_at(WORD_AT as usize, &[0; 8]).unwrap());
+        let (common, sides) = bed::sides(&device, domain, &setup, &queues, &mut storage);
+        let peer =
+            |side: &Side<'_, '_, T>| device.peer(domain, QpNum::from_raw(side.number), bed::QKEY);
         let mut world = World {
             device: &device,
             setup,
+            peers: [peer(&sides[0]), peer(&sides[1])],
             sides,
+            common,
             queues: &mut queues,
             send_link: sends.link(),
             recv_link: recvs.link(),
             pool: &mut pool,
-            shared: &shared,
+            memory: &memory,
             kept: Vec::new(),
         };
         world.agree();
@@ -46,14 +53,15 @@ pub(crate) fn run(setup: [u8; 16], steps: &[[u8; 8]]) -> usize {
     ledger::assert_nobody_lives();
     let (root, headers, region) = pool.close().expect("every block has come back");
     let bytes = device.take_back(region).unwrap();
-    let words = shared.map(|region| device.take_back_shared(region).unwrap());
+    let words = memory.map(|region| device.take_back_shared(region).unwrap());
     Kit { root, headers, bytes, words }.put_back();
     ledger::made()
 }
 
-impl World<'_, '_, '_> {
+impl<T: Transport> World<'_, '_, '_, T> {
     fn agree(&self) {
-        self.sides.iter().for_each(bed::Side::agree);
+        self.sides.iter().for_each(Side::agree);
+        self.common.iter().for_each(bed::Common::agree);
     }
 
     fn take_step(&mut self, step: Step) {
@@ -83,38 +91,24 @@ impl World<'_, '_, '_> {
             }
             Step::Disconnect(side) => drop(control(side).map(|it| it.disconnect())),
             Step::Close(side, recv) => {
-                let side = &mut self.sides[side];
-                let why = crate::reference::Shut::ByOwner;
-                if recv {
-                    side.recvs.close();
-                    side.recv_model.close(why);
-                } else {
-                    side.sends.close();
-                    side.send_model.close(why);
-                }
+                let (side, why) = (&mut self.sides[side], Shut::ByOwner);
+                match (&mut self.common, recv) {
+                    (_, false) => (side.sends.close(), side.send_model.close(why)),
+                    (Some(common), _) => (common.recvs.close(), common.recv_model.close(why)),
+                    (None, _) => (side.recvs.close(), side.recv_model.close(why)),
+                };
             }
-            Step::Open => self.sides.iter_mut().for_each(bed::Side::open),
+            Step::Open => self.sides.iter_mut().for_each(Side::open),
             Step::Destroy(side) => self.destroy(side),
         }
     }
 
-    /// A context with up to `count` blocks of `len` bytes, as far as there are any.
-    pub(crate) fn context(pool: &mut Pool, count: u8, len: usize) -> Context {
-        let mut block = |wanted: bool| {
-            let mut block = pool.allocate().filter(|_| wanted)?;
-            block.set_len(len).unwrap();
-            Some(block)
-        };
-        let mut context = Context::new([block(count > 0), block(count > 1)]);
-        if let Some(block) = context.blocks[0].as_mut().filter(|block| block.len() >= 4) {
-            block[..4].copy_from_slice(&context.id.to_le_bytes());
-        }
-        context
-    }
-
     fn take(&mut self, side: usize, recv: bool) -> bool {
-        let side = &mut self.sides[side];
-        if recv { side.take_recv(true) } else { side.take_send() }
+        match &mut self.common {
+            _ if !recv => self.sides[side].take_send(),
+            Some(common) => common.take_recv(&mut self.sides),
+            None => self.sides[side].take_recv(),
+        }
     }
 
     fn poll(&mut self, queue: usize, take: usize, astray: bool, keep: bool) {
@@ -123,17 +117,23 @@ impl World<'_, '_, '_> {
             assert!(self.setup.is_tight, "a completion queue with room enough broke");
             return;
         };
-        let some: Vec<_> = batch.take(take).collect();
         let mut log = polled.log.polled.borrow_mut();
         let some: Vec<_> =
-            some.into_iter().map(|one| (one, log.pop_front().expect("it was polled"))).collect();
+            batch.take(take).map(|one| (one, log.pop_front().expect("it was polled"))).collect();
         drop(log);
         for (completion, raw) in some {
-            if keep {
-                self.kept.push((completion, raw));
-            } else {
-                self.retire(completion, raw, astray);
-            }
+            // A device tells the receives of a queue pair in the order of what came to it.
+            let is_its = |side: &&mut Side<'_, '_, T>| {
+                let serials = self.common.as_ref().map(|common| common.recvs.serial());
+                let serials = [serials, Some(side.recvs.serial())];
+                raw.qp_num == side.number && serials.contains(&Some(completion.serial()))
+            };
+            let arrived = match self.sides.iter_mut().find(is_its) {
+                Some(side) if raw.status == 0 => T::arrives(&mut side.under_way),
+                _ => None,
+            };
+            let one = Kept { completion, raw, arrived };
+            if keep { self.kept.push(one) } else { self.retire(one, astray) }
         }
     }
 
@@ -142,8 +142,8 @@ impl World<'_, '_, '_> {
         loop {
             let kept = std::mem::take(&mut self.kept);
             let before = kept.len();
-            for (completion, raw) in kept {
-                self.retire(completion, raw, false);
+            for one in kept {
+                self.retire(one, false);
             }
             if self.kept.len() == before {
                 return;
@@ -152,42 +152,51 @@ impl World<'_, '_, '_> {
     }
 
     /// Gives a completion to its queue; puts it aside when an older one has to come first.
-    fn retire(&mut self, completion: Completion, raw: Wc, astray: bool) {
-        let (sequence, status) = (raw.wr_id as u32, raw.status);
-        let mut completion = completion;
-        assert_eq!(u64::from(completion.serial()), raw.wr_id >> 32);
+    fn retire(&mut self, one: Kept, astray: bool) {
+        let Kept { mut completion, raw, arrived } = one;
+        let (serial, sequence, status) = (completion.serial(), raw.wr_id as u32, raw.status);
+        assert_eq!(u64::from(serial), raw.wr_id >> 32);
+        assert_eq!(completion.is_send(), serial % 2 == 0);
+        macro_rules! astray {
+            ($queue:expr) => {
+                if serial != $queue.serial() {
+                    completion = $queue.retire(completion).expect_err("not its own").0;
+                }
+            };
+        }
         if astray {
             for side in &mut self.sides {
-                if completion.serial() != side.sends.serial() {
-                    completion = side.sends.retire(completion).expect_err("not its own").0;
-                }
-                if completion.serial() != side.recvs.serial() {
-                    completion = side.recvs.retire(completion).expect_err("not its own").0;
-                }
+                astray!(side.sends);
+                astray!(side.recvs);
+            }
+            if let Some(common) = &mut self.common {
+                astray!(common.recvs);
             }
         }
-        let is_hasty = self.kept.iter().any(|(kept, _)| kept.serial() == completion.serial());
-        for side in &mut self.sides {
-            let (model, retired) = if completion.serial() == side.sends.serial() {
-                assert!(completion.is_send());
-                side.is_hasty |= is_hasty;
-                (&mut side.send_model, side.sends.retire(completion))
-            } else if completion.serial() == side.recvs.serial() {
-                assert!(completion.is_recv());
-                (&mut side.recv_model, side.recvs.retire(completion))
-            } else {
-                continue;
-            };
-            match (model.retire(sequence, status), retired) {
-                (Some(must), Ok(is)) => assert_eq!(is, must, "requests that a completion ends"),
-                (None, Err(Foreign(completion))) => {
-                    if model.waits_for(sequence) {
-                        self.kept.push((completion, raw));
+        let is_hasty = self.kept.iter().any(|kept| kept.completion.serial() == serial);
+        macro_rules! retire {
+            ($queue:expr, $model:expr, $waits:expr) => {
+                if serial == $queue.serial() {
+                    match ($model.retire(sequence, status, arrived), $queue.retire(completion)) {
+                        (Some(must), Ok(is)) => assert_eq!(is, must, "requests that have ended"),
+                        (None, Err(Foreign(completion))) => {
+                            if $waits {
+                                self.kept.push(Kept { completion, raw, arrived });
+                            }
+                        }
+                        (must, is) => panic!("{raw:?} ends {must:?}, not {is:?}"),
                     }
+                    return;
                 }
-                (must, is) => panic!("{raw:?} ends {must:?}, not {is:?}"),
-            }
-            return;
+            };
+        }
+        for side in &mut self.sides {
+            side.is_hasty |= is_hasty && serial == side.sends.serial();
+            retire!(side.sends, side.send_model, side.send_model.waits_for(sequence));
+            retire!(side.recvs, side.recv_model, side.recv_model.waits_for(sequence));
+        }
+        if let Some(common) = &mut self.common {
+            retire!(common.recvs, common.recv_model, false);
         }
         // Of a queue of the first life.
     }
@@ -242,19 +251,28 @@ impl World<'_, '_, '_> {
             self.end_well();
         }
         (0..2).for_each(|side| self.destroy(side));
-        if self.setup.drops {
-            // The room of a queue pair is free when its completions have been polled, and not before.
-            self.drain();
-        } else {
+        // The room of a queue pair is free when its completions have been polled, and not before.
+        self.drain();
+        if let Some(common) = &mut self.common {
+            // SAFETY: both queue pairs that took its receives are destroyed; completions that are still to
+            // come belong to receives that have ended here.
+            unsafe { common.recvs.abandon() };
+            common.recv_model.abandon(SLOTS as u32);
+        }
+        if !self.setup.drops {
             self.pump();
         }
-        let Self { sides, setup, .. } = self;
+        let Self { sides, common, setup, .. } = self;
         for side in sides {
             let left = (side.sends.in_flight(), side.recvs.in_flight());
             assert_eq!(left, (0, 0));
             if !setup.drops {
                 assert!(side.sends.into_storage().is_ok() && side.recvs.into_storage().is_ok());
             }
+        }
+        if let Some(common) = common {
+            assert_eq!(common.recvs.in_flight(), 0);
+            assert!(setup.drops || common.recvs.into_storage().is_ok());
         }
     }
 
@@ -270,12 +288,13 @@ impl World<'_, '_, '_> {
             (0..2).for_each(|side| self.feed(side));
             self.pump();
         }
-        let is_healthy = |side: &bed::Side<'_, '_>| {
+        let is_healthy = |side: &Side<'_, '_, T>| {
             let state = side.control.as_ref().map(|control| control.state());
             let is_open = side.sends.closed().or(side.recvs.closed()).is_none();
             is_open && state == Some(State::ReadyToSend)
         };
-        if self.sides.iter().all(is_healthy) && !self.setup.is_tight {
+        let has_receives = self.common.iter().all(|common| common.recvs.closed().is_none());
+        if self.sides.iter().all(is_healthy) && has_receives && !self.setup.is_tight {
             for side in self.sides.iter().filter(|side| side.send_model.shut.is_none()) {
                 let (max, out) = side.sends.reads();
                 assert!(side.sends.free() >= self.setup.chain.into(), "the longest chain must fit");

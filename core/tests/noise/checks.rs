@@ -1,13 +1,14 @@
 //! What comes from the other side, made of any bytes. Nothing may panic, and every context comes back once.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use nanoverbs_core::abi::{RecvWr, SendWr, Wc};
 use nanoverbs_core::port::{PollPort, RecvPort, SendPort};
 use nanoverbs_core::{
-    Completions, Domain, Ended, Outcome, RecvConfig, RecvQueue, RecvSlots, RecvStaging,
-    RemoteRegion, SendConfig, SendQueue, SendSlots, SendStaging, op,
+    Completions, Domain, Outcome, RecvConfig, RecvQueue, RecvSlots, RecvStaging, RemoteRegion,
+    SendConfig, SendQueue, SendSlots, SendStaging, SharedRecvQueue, SharedRecvSlots, op,
 };
 
 /// A device that takes everything.
@@ -30,7 +31,7 @@ unsafe impl RecvPort for Hole {
 /// A device that says anything; what it says of ids is often near the truth.
 struct Noise<'n> {
     bytes: &'n [u8],
-    serials: Rc<RefCell<[u32; 2]>>,
+    serials: Rc<RefCell<[u32; 3]>>,
 }
 
 impl Noise<'_> {
@@ -52,8 +53,8 @@ unsafe impl PollPort for Noise<'_> {
             let (high, low) = (self.number(), self.number());
             let serials = *self.serials.borrow();
             let (high, low) = match choice % 4 {
-                0 => (high, low),
-                at => (serials[at as usize % 2], low % 32),
+                3 => (high, low),
+                at => (serials[at as usize], low % 32),
             };
             let status = if choice & 4 != 0 { self.number() } else { 0 };
             *wc = Wc {
@@ -74,9 +75,9 @@ unsafe impl PollPort for Noise<'_> {
 }
 
 /// Everything that can be asked of an outcome.
-fn look_at(ended: &Ended<u32>) {
-    let _ = format!("{:?}", ended.outcome);
-    match &ended.outcome {
+fn look_at(outcome: &Outcome) {
+    let _ = format!("{outcome:?}");
+    match outcome {
         Outcome::Done(success) => {
             let _ = (success.byte_len(), success.immediate(), success.invalidated());
             let _ = (success.is_write(), success.source(), success.operation().to_string());
@@ -90,20 +91,25 @@ fn look_at(ended: &Ended<u32>) {
 
 /// Completions of any bytes. An id that is in flight ends its request, whatever else is said.
 pub(crate) fn completions(bytes: &[u8]) {
-    let serials = Rc::<RefCell<[u32; 2]>>::default();
+    let serials = Rc::<RefCell<[u32; 3]>>::default();
     let mut all = Completions::<_, 4>::new(Noise { bytes, serials: Rc::clone(&serials) }, u32::MAX);
     let (mut send_slots, mut recv_slots) = (SendSlots::<u32, 8>::new(), RecvSlots::<u32, 8>::new());
+    let mut shared_slots = SharedRecvSlots::<((), u32), 8>::new();
     let (mut sending, mut receiving) = (SendStaging::<4, 1>::new(), RecvStaging::<4, 1>::new());
     let (mut sending, mut receiving) = (sending.link(), receiving.link());
     let domain = Domain::from_raw(1);
     while !all.port().bytes.is_empty() {
         let config = SendConfig::new(domain).chain(2).period(4);
         let mut sends = SendQueue::new(Hole, &mut send_slots, config).unwrap();
-        let mut recvs = RecvQueue::new(Hole, &mut recv_slots, RecvConfig::new(domain)).unwrap();
+        let config = RecvConfig::new(domain);
+        let mut recvs = RecvQueue::new(Hole, &mut recv_slots, config).unwrap();
+        let mut shared = SharedRecvQueue::new(Hole, &mut shared_slots, config).unwrap();
         sends.open();
-        serials.replace([sends.serial(), recvs.serial()]);
+        serials.replace([sends.serial(), recvs.serial(), shared.serial()]);
         // Posted, and taken, on each side.
         let mut counts = [[0_u32; 2]; 2];
+        // In the shared queue, whose receives end in any order.
+        let (mut posted, mut inside) = (0, BTreeSet::new());
         while !all.port().bytes.is_empty() && sends.closed().or(recvs.closed()).is_none() {
             while let Ok(mut chain) = sends.reserve(&mut sending, 2) {
                 for _ in 0..2 {
@@ -119,17 +125,29 @@ pub(crate) fn completions(bytes: &[u8]) {
                 counts[1][0] += 1;
                 chain.submit().unwrap();
             }
+            while let Ok(mut chain) = shared.reserve(&mut receiving, 1) {
+                chain.push(((), posted)).unwrap();
+                chain.submit().unwrap();
+                inside.insert(posted);
+                posted += 1;
+            }
             for completion in all.poll().unwrap() {
                 let _ = (format!("{completion:?}"), completion.status().to_string());
-                let _ = if completion.is_recv() {
+                let _ = if completion.serial() == shared.serial() {
+                    shared.retire(completion)
+                } else if completion.is_recv() {
                     recvs.retire(completion)
                 } else {
                     sends.retire(completion)
                 };
             }
+            if let Some(ended) = shared.take() {
+                look_at(&ended.outcome);
+                assert!(inside.remove(&ended.context.1), "once");
+            }
             for (queue, taken) in [(0, sends.take()), (1, recvs.take())] {
                 if let Some(ended) = taken {
-                    look_at(&ended);
+                    look_at(&ended.outcome);
                     assert_eq!(ended.context, counts[queue][1], "in order, and once");
                     counts[queue][1] += 1;
                 }
@@ -139,16 +157,23 @@ pub(crate) fn completions(bytes: &[u8]) {
         unsafe {
             sends.abandon();
             recvs.abandon();
+            shared.abandon();
         }
         for (is_send, [posted, mut taken]) in [(true, counts[0]), (false, counts[1])] {
             while let Some(ended) = if is_send { sends.take() } else { recvs.take() } {
-                look_at(&ended);
+                look_at(&ended.outcome);
                 assert_eq!(ended.context, taken, "in order, and once");
                 taken += 1;
             }
             assert_eq!(posted, taken, "what went in came out");
         }
+        while let Some(ended) = shared.take() {
+            look_at(&ended.outcome);
+            assert!(inside.remove(&ended.context.1), "once");
+        }
+        assert!(inside.is_empty(), "what went in came out");
         assert!(sends.into_storage().is_ok() && recvs.into_storage().is_ok());
+        assert!(shared.into_storage().is_ok());
     }
 }
 

@@ -4,7 +4,7 @@ use super::bed::*;
 use super::std::vec;
 use crate::abi::{Wc, WcStatus, opcode, wc_flags};
 use crate::port::PollPort;
-use crate::soft::{FailedFields, Profile};
+use crate::soft::{FailedFields, PostFault, Profile};
 
 #[test]
 fn held_answers_keep_completions_back_but_not_messages() {
@@ -153,4 +153,19 @@ fn soft_roce_flags_a_header_on_every_receive_and_an_immediate_at_the_sender() {
     let flags = |wcs: vec::Vec<Wc>| wcs.iter().map(|wc| wc.wc_flags).collect::<vec::Vec<_>>();
     assert_eq!(flags(poll(&mut bed.at_b)), [wc_flags::GRH, wc_flags::GRH | wc_flags::WITH_IMM]);
     assert_eq!(flags(poll(&mut bed.at_a)), [0, wc_flags::WITH_IMM]);
+}
+
+#[test]
+fn a_post_to_a_shared_queue_fails_as_it_was_ordered_and_the_next_one_does_not() {
+    let device = device(Profile::STRICT);
+    let other = self::device(Profile::STRICT);
+    let mut shared = device.shared_receive_queue(4).unwrap();
+    let mut post = || post_recv(&mut shared.recv, &mut [recv_wr(1, &[]), recv_wr(2, &[])]);
+    other.fail_next_recv(shared.id, PostFault::named(12, 1));
+    assert_eq!(post(), (0, None), "another device's");
+    device.fail_next_recv(shared.id, PostFault::named(12, 1));
+    assert_eq!(post(), (12, Some(1)));
+    device.fail_next_recv(shared.id, PostFault::unnamed(22, 0));
+    assert_eq!(post(), (22, None));
+    assert_eq!(post(), (12, Some(1)), "three of four places were taken");
 }
