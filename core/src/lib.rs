@@ -38,6 +38,12 @@ pub use datagram::Datagram;
 mod shared_slice;
 pub use shared_slice::SharedSlice;
 
+#[cfg_attr(not(loom), expect(unsafe_code, reason = "a word of memory that a peer writes"))]
+mod polled_flag;
+#[cfg(not(loom))]
+pub use polled_flag::FlagError;
+pub use polled_flag::{InOrder, PolledFlag};
+
 #[expect(unsafe_code, reason = "linked arrays are reached through pointers")]
 mod staging;
 pub use staging::{RecvLink, RecvStaging, SendLink, SendStaging};
