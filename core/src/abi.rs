@@ -132,6 +132,17 @@ pub struct RdmaTarget {
     pub remote_addr: u64,
     /// The peer's key for it.
     pub rkey: RKey,
+    /// Where a datagram has its queue key. Written, so that a device which takes the request for one reads a
+    /// number.
+    padding: u32,
+}
+
+impl RdmaTarget {
+    /// What lies at `remote_addr` in the peer's memory, by its key.
+    #[inline(always)]
+    pub const fn new(remote_addr: u64, rkey: RKey) -> Self {
+        Self { remote_addr, rkey, padding: 0 }
+    }
 }
 
 /// The target and operands of an atomic in a [`SendWr`].

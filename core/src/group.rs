@@ -146,13 +146,13 @@ impl<const N: usize> Group<N> {
                 leaving => JoinError::Leaving { leaving },
             });
         }
+        let index = self.line[(self.head & Self::MASK) as usize];
+        let number = self.number(index).ok_or(JoinError::NoSerial)?;
         if completions.attach(room).is_err() {
             self.settle(completions).map_err(JoinError::Poll)?;
             completions.attach(room).map_err(JoinError::CqTooSmall)?;
         }
-        let index = self.line[(self.head & Self::MASK) as usize];
         self.head = self.head.wrapping_add(1);
-        let number = self.number(index);
         let (send, recv) = Serial::pair(number);
         self.members[usize::from(index)] = send.number();
         self.room[usize::from(index)] = room;
@@ -165,17 +165,17 @@ impl<const N: usize> Group<N> {
 
     /// A number whose low bits are `index`, and that nobody had. An index takes one number from
     /// each block, so a block lasts until an index comes round again.
-    fn number(&mut self, index: u16) -> u32 {
+    fn number(&mut self, index: u16) -> Option<u32> {
         let last = self.members[usize::from(index)] & !1;
         if let Some(block) = self.block {
             let number = block | u32::from(index);
             if Serial::pair(number).0.number() != last {
-                return number;
+                return Some(number);
             }
         }
-        let block = id::numbers(N as u32);
+        let block = id::numbers(N as u32)?;
         self.block = Some(block);
-        block | u32::from(index)
+        Some(block | u32::from(index))
     }
 
     /// Whose completion it is. One that is nobody's is counted; drop it.
@@ -300,6 +300,8 @@ pub enum JoinError {
         /// How many those are.
         leaving: u32,
     },
+    /// As [`ConfigError::NoSerial`](crate::ConfigError::NoSerial).
+    NoSerial,
     /// The completion queue could be overrun.
     CqTooSmall(CqTooSmall),
     /// The completion queue cannot be polled any more.
@@ -313,6 +315,7 @@ impl fmt::Display for JoinError {
             Self::Leaving { leaving } => {
                 write!(f, "{leaving} members have left, but the completion queue is not empty yet")
             }
+            Self::NoSerial => crate::ConfigError::NoSerial.fmt(f),
             Self::CqTooSmall(error) => error.fmt(f),
             Self::Poll(error) => error.fmt(f),
         }

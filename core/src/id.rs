@@ -17,14 +17,15 @@ use crate::sync::machine::{AtomicU32, Ordering};
 pub(crate) struct Serial(u32);
 
 impl Serial {
-    /// A serial that no other queue of this process has, for a send queue.
-    pub(crate) fn send() -> Self {
-        Self(numbers(1) << 1)
+    /// A serial that no other queue of this process has had, for a send queue; `None` when there is none
+    /// left.
+    pub(crate) fn send() -> Option<Self> {
+        numbers(1).map(|number| Self::pair(number).0)
     }
 
     /// The same for a receive queue.
-    pub(crate) fn recv() -> Self {
-        Self((numbers(1) << 1) | 1)
+    pub(crate) fn recv() -> Option<Self> {
+        numbers(1).map(|number| Self::pair(number).1)
     }
 
     /// The serials of the two halves of a queue pair with this number, send and receive.
@@ -39,19 +40,27 @@ impl Serial {
     }
 }
 
-/// `count` numbers, a power of two, that no other queue of this process has. The first one, which
-/// is a multiple of `count`, is returned.
-pub(crate) fn numbers(count: u32) -> u32 {
+/// `count` numbers, a power of two, that no other queue of this process has had. The first one, which
+/// is a multiple of `count`, is returned; `None` when there are not so many left of 2^31.
+///
+/// Numbers are never used again: a completion may be kept for as long as a program likes, and must not end a
+/// request of another queue then.
+pub(crate) fn numbers(count: u32) -> Option<u32> {
     static NEXT: AtomicU32 = AtomicU32::new(1);
-    let mask = count.wrapping_sub(1);
-    let first_from = |next: u32| next.wrapping_add(mask) & !mask;
-    // Relaxed: only uniqueness matters. It wraps after 2^31 queues; by then no completion of the
-    // first one can still be in a completion queue, which was drained many times since.
+    // Relaxed: only uniqueness matters.
     let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
-    let step = |next| Some(first_from(next).wrapping_add(count));
-    let (Ok(next) | Err(next)) = NEXT.fetch_update(set, fetch, step);
-    first_from(next)
+    let step = |next| Some(run(next, count)?.wrapping_add(count));
+    run(NEXT.fetch_update(set, fetch, step).ok()?, count)
 }
+
+/// The first of `count` numbers from `next` on.
+fn run(next: u32, count: u32) -> Option<u32> {
+    let first = next.checked_next_multiple_of(count)?;
+    (first <= ALL.wrapping_sub(count)).then_some(first)
+}
+
+/// How many numbers there are: a serial is one bit more.
+const ALL: u32 = 1 << 31;
 
 /// The id of a queue's next request.
 #[derive(Clone, Copy, Debug)]
@@ -131,7 +140,7 @@ mod tests {
 
     #[test]
     fn what_is_packed_comes_out_again() {
-        let (send, recv) = (Serial::send(), Serial::recv());
+        let (send, recv) = (Serial::send().unwrap(), Serial::recv().unwrap());
         assert_ne!(send, recv);
         for sequence in [0, 1, u32::MAX - 3, u32::MAX] {
             let id = NextId::first(send).with_sequence(sequence).to_raw();
@@ -143,7 +152,7 @@ mod tests {
     }
     #[test]
     fn a_step_over_the_end_is_seen() {
-        let last = NextId::first(Serial::send()).with_sequence(u32::MAX);
+        let last = NextId::first(Serial::send().unwrap()).with_sequence(u32::MAX);
         let before = last.with_sequence(u32::MAX - 1);
         assert!(!last.has_carried_since(before));
         assert!(last.step().has_carried_since(last) && last.step().has_carried_since(before));
@@ -153,11 +162,19 @@ mod tests {
     #[test]
     fn numbers_come_in_blocks_that_do_not_overlap() {
         for count in [1, 4, 64] {
-            let (first, second) = (numbers(count), numbers(count));
+            let (first, second) = (numbers(count).unwrap(), numbers(count).unwrap());
             assert_eq!((first % count, second % count), (0, 0));
             assert!(second.wrapping_sub(first) >= count);
         }
-        let (send, recv) = Serial::pair(numbers(1));
+        let (send, recv) = Serial::pair(numbers(1).unwrap());
         assert_eq!(send.number() | 1, recv.number());
+    }
+
+    #[test]
+    fn no_number_is_used_twice() {
+        assert_eq!([run(1, 1), run(1, 64), run(64, 64)], [Some(1), Some(64), Some(64)]);
+        assert_eq!(run(ALL - 64, 64), Some(ALL - 64));
+        assert_eq!([run(ALL - 63, 64), run(ALL, 1), run(u32::MAX, 65536)], [None; 3]);
+        assert_eq!(Serial::pair(ALL - 1).1.number(), u32::MAX);
     }
 }

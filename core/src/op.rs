@@ -283,7 +283,7 @@ macro_rules! one_sided {
             #[inline(always)]
             fn write_target(&self, request: &mut SendWr) {
                 let (remote_addr, rkey) = (self.remote.addr(), self.remote.rkey());
-                request.target.rdma = RdmaTarget { remote_addr, rkey };
+                request.target.rdma = RdmaTarget::new(remote_addr, rkey);
             }
         }
     };

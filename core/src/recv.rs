@@ -119,7 +119,8 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
         slots: &'s mut RecvSlots<C, N>,
         config: RecvConfig,
     ) -> Result<Self, ConfigError> {
-        Self::with_serial(port, slots, config, Serial::recv())
+        let serial = Serial::recv().ok_or(ConfigError::NoSerial)?;
+        Self::with_serial(port, slots, config, serial)
     }
 
     /// The same for a member of a [`crate::Group`]: with the seat's identity, and no deeper than

@@ -303,6 +303,9 @@ impl core::error::Error for LimitError {}
 pub enum ConfigError {
     /// The depth is 0: the device granted none.
     NoDepth,
+    /// As many queues as there can be were made in this process: 2^31, a whole group's at a time for its
+    /// members. None has the number of an earlier one, so that no completion is taken for another queue's.
+    NoSerial,
     /// Silent requests could fill the queue for ever: `period + 2 × chain ≤ depth + 2` must hold,
     /// with a period and a chain of at least 1.
     CouldWedge {
@@ -319,6 +322,7 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoDepth => f.write_str("the queue has a depth of 0"),
+            Self::NoSerial => f.write_str("all numbers of queues in this process were used"),
             Self::CouldWedge { period, chain, depth } => write!(
                 f,
                 "period {period} and chains of {chain} could wedge a queue of {depth}: \

@@ -139,7 +139,8 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
         slots: &'s mut SendSlots<C, N>,
         config: SendConfig,
     ) -> Result<Self, ConfigError> {
-        Self::with_serial(port, slots, config, Serial::send())
+        let serial = Serial::send().ok_or(ConfigError::NoSerial)?;
+        Self::with_serial(port, slots, config, serial)
     }
 
     /// The same for a member of a [`crate::Group`]: with the seat's identity, and no deeper than

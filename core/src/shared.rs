@@ -137,7 +137,8 @@ impl<'s, P: RecvPort, C, const N: usize> SharedRecvQueue<'s, P, C, N> {
         slots: &'s mut SharedRecvSlots<C, N>,
         config: RecvConfig,
     ) -> Result<Self, ConfigError> {
-        Self::with_serial(port, slots, config, Serial::recv())
+        let serial = Serial::recv().ok_or(ConfigError::NoSerial)?;
+        Self::with_serial(port, slots, config, serial)
     }
 
     /// The same for a member of a [`crate::Group`], one that sends nothing: with the seat's identity, and no
@@ -419,14 +420,20 @@ impl<P, C, const N: usize> Drop for SharedRecvQueue<'_, P, C, N> {
         leak::count(self.in_flight());
         let mask = (N as u32).wrapping_sub(1);
         let mut index = u32::from(self.hot.first_ended);
-        for _ in 0..self.hot.ended {
+        let next = || {
+            if self.hot.ended == 0 {
+                return None;
+            }
+            self.hot.ended = self.hot.ended.wrapping_sub(1);
             // SAFETY: the mask keeps the index below N.
             let slot = unsafe { self.hot.slots.as_ptr().add((index & mask) as usize) };
             // SAFETY: a slot on this list holds a context, and the walk passes each of them once.
-            unsafe { (*slot).context.assume_init_drop() };
-            // SAFETY: the queue owns its slots.
-            index = unsafe { (*slot).next };
-        }
+            unsafe {
+                index = (*slot).next;
+                Some((*slot).context.assume_init_read())
+            }
+        };
+        leak::hand_on(next, drop);
     }
 }
 

@@ -7,9 +7,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use common::{Device, recv_queue, send_config, send_queue};
+use nanoverbs_core::soft::{self, QpConfig};
 use nanoverbs_core::{
-    Completions, RecvConfig, RecvQueue, RecvStaging, Ring, SendQueue, SendStaging, SharedRecvQueue,
-    SharedRecvSlots, op,
+    Completions, RecvConfig, RecvQueue, RecvStaging, Ring, SendConfig, SendQueue, SendSlots,
+    SendStaging, SharedRecvQueue, SharedRecvSlots, op,
 };
 
 /// Counts its drops, and panics where it is told to.
@@ -164,6 +165,36 @@ fn a_panic_in_the_drop_of_a_queue_loses_no_context_that_has_ended() {
 }
 
 #[test]
+fn a_panic_on_the_way_out_of_a_shared_queue_or_its_chain_loses_no_context() {
+    let (device, _, _, drops) = bed();
+    let slots = Box::leak(Box::new(SharedRecvSlots::<((), Bomb), 4>::new()));
+    let config = RecvConfig::new(common::domain());
+    let mut queue = SharedRecvQueue::new(device.clone(), slots, config).unwrap();
+    let mut staging = RecvStaging::<3, 1>::new();
+    let mut link = staging.link();
+    macro_rules! chain {
+        ($first_panics:literal) => {{
+            let mut chain = queue.reserve(&mut link, 3).unwrap();
+            for at in 0..3 {
+                chain.push(((), Bomb::new(&drops).in_drop(at == 0 && $first_panics))).unwrap();
+            }
+            chain
+        }};
+    }
+    panics(|| drop(chain!(true)));
+    assert_eq!((drops.get(), queue.free()), (3, 4));
+    let chain = chain!(false);
+    panics(|| chain.into_contexts(|_| panic!("as it was told")));
+    assert_eq!((drops.get(), queue.free()), (6, 4));
+    chain!(true).submit().unwrap();
+    device.recvs().iter().for_each(|posted| device.arrive(posted.wr_id, 0));
+    let mut completions = Completions::<_, 4>::new(device, 8);
+    completions.poll().unwrap().for_each(|completion| drop(queue.retire(completion)));
+    panics(|| drop(queue));
+    assert_eq!(drops.get(), 9);
+}
+
+#[test]
 fn a_forgotten_chain_leaks_its_contexts_and_leaves_no_trace() {
     let (device, mut queue, mut staging, drops) = bed();
     let mut link = staging.link();
@@ -261,4 +292,28 @@ fn a_shared_queue_does_not_take_a_completion_that_comes_twice_for_that_of_a_late
         assert_eq!(queue.take().unwrap().context.1, turn);
     }
     assert_eq!((queue.in_flight(), queue.ended()), (0, 0));
+}
+
+#[test]
+fn a_message_through_the_wrong_kind_of_port_goes_nowhere_and_reads_nothing_that_was_not_written() {
+    let device: &'static soft::Device<2, 4> = Box::leak(Box::new(soft::Device::new()));
+    let domain = device.domain();
+    let queue = device.completion_queue(8).unwrap();
+    // A datagram queue pair, and a queue that takes it for a connected one.
+    let pair = device.queue_pair(QpConfig::new(domain).datagram(1), &queue, &queue).unwrap();
+    let mut slots = SendSlots::<(), 4>::new();
+    let mut sends = SendQueue::new(pair.send, &mut slots, SendConfig::new(domain)).unwrap();
+    sends.open();
+    let mut staging = SendStaging::<1, 1>::new();
+    let mut link = staging.link();
+    let mut chain = sends.reserve(&mut link, 1).unwrap();
+    chain.push(op::Write::new(common::remote(8)), ()).unwrap();
+    assert!(chain.submit().is_err(), "no operation of datagrams");
+    let mut chain = sends.reserve(&mut link, 1).unwrap();
+    chain.push(op::Send::new().signaled(), ()).unwrap();
+    chain.submit().unwrap();
+    let mut completions = Completions::<_, 4>::new(queue, 8);
+    let completion = completions.poll().unwrap().next().unwrap();
+    assert_eq!(sends.retire(completion).unwrap(), 1);
+    assert!(sends.take().unwrap().outcome.is_done());
 }

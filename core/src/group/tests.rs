@@ -95,8 +95,8 @@ fn a_queue_that_never_joined_is_nobodys() {
     let (mut queue, mut group) = (queue(64), Group::<8>::new());
     let _member = join(&mut queue, &mut group);
     for _ in 0..20 {
-        complete(&mut queue, Serial::send().number());
-        complete(&mut queue, Serial::recv().number());
+        complete(&mut queue, Serial::send().unwrap().number());
+        complete(&mut queue, Serial::recv().unwrap().number());
         assert_eq!(routes(&mut queue, &mut group), [Route::Stale; 2]);
     }
 }

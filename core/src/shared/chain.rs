@@ -2,11 +2,12 @@
 
 use core::fmt;
 use core::mem::ManuallyDrop;
-use core::ptr;
+use core::ptr::{self, NonNull};
 
 use super::{SharedRecvQueue, SharedSlot, State};
 use crate::abi::RecvWr;
 use crate::context::{RecvBuffers, SliceList};
+use crate::leak;
 use crate::port::RecvPort;
 use crate::recv::chain::post_short;
 use crate::refusal::{Cause, PushError, Rejected, SubmitError};
@@ -189,27 +190,8 @@ impl<'q, 's, P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usi
     /// Takes the chain apart: hands each context to `each`, the first receive's first. Nothing was
     /// posted.
     pub fn into_contexts(self, mut each: impl FnMut(C)) {
-        let mut this = ManuallyDrop::new(self);
-        let mut at = this.queue.hot.free;
-        while this.len != 0 {
-            this.len = this.len.wrapping_sub(1);
-            // SAFETY: the first slots of the free list hold the chain's contexts; each moves out once,
-            // because the chain is not dropped.
-            let context = unsafe { this.unstage(at).read() };
-            // SAFETY: the queue owns its slots.
-            at = unsafe { (*this.queue.slot(at)).next };
-            each(context);
-        }
-    }
-
-    /// Makes a slot of the chain a free one again; where its context is.
-    fn unstage(&mut self, at: u32) -> *mut C {
-        let slot = self.queue.slot(at);
-        // SAFETY: the queue owns its slots.
-        unsafe {
-            (*slot).state = State::Free;
-            (*slot).context.as_mut_ptr()
-        }
+        let this = ManuallyDrop::new(self);
+        give_back::<C, N>(this.queue.hot.slots, this.queue.hot.free, this.len, &mut each);
     }
 }
 
@@ -217,14 +199,8 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize> Drop
     for SharedRecvChain<'_, '_, P, C, N, CHAIN, SGES>
 {
     fn drop(&mut self) {
-        let mut at = self.queue.hot.free;
-        while self.len != 0 {
-            self.len = self.len.wrapping_sub(1);
-            let context = self.unstage(at);
-            // SAFETY: the queue owns its slots.
-            at = unsafe { (*self.queue.slot(at)).next };
-            // SAFETY: as in `into_contexts`; `len` has passed the slot.
-            unsafe { context.drop_in_place() };
+        if self.len != 0 {
+            give_back::<C, N>(self.queue.hot.slots, self.queue.hot.free, self.len, drop);
         }
     }
 }
@@ -235,4 +211,34 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize> fmt:
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedRecvChain").field("len", &self.len()).finish_non_exhaustive()
     }
+}
+
+/// Hands on the contexts of a chain that is not used any more, moves each out once, and makes its slot a free
+/// one again.
+///
+/// It takes numbers: given the chain, a function that is not inlined would have it built in memory.
+#[cold]
+#[inline(never)]
+fn give_back<C, const N: usize>(
+    slots: NonNull<SharedSlot<C>>,
+    mut at: u32,
+    mut left: u32,
+    each: impl FnMut(C),
+) {
+    let next = || {
+        if left == 0 {
+            return None;
+        }
+        left = left.wrapping_sub(1);
+        let index = at & (N as u32).wrapping_sub(1);
+        // SAFETY: the callers pass the slots of a queue and the first of its free list, as many of which hold
+        // contexts; `left` and `at` have passed this one.
+        unsafe {
+            let slot = slots.as_ptr().add(index as usize);
+            at = (*slot).next;
+            (*slot).state = State::Free;
+            Some((*slot).context.assume_init_read())
+        }
+    };
+    leak::hand_on(next, each);
 }

@@ -141,7 +141,7 @@ pub(super) fn send_wr(id: u64, op: u32, list: &[Sge], flags: u32) -> SendWr {
 }
 
 pub(super) fn rdma_wr(id: u64, op: u32, list: &[Sge], to: (u64, RKey)) -> SendWr {
-    let target = Target { rdma: RdmaTarget { remote_addr: to.0, rkey: to.1 } };
+    let target = Target { rdma: RdmaTarget::new(to.0, to.1) };
     SendWr { target, ..send_wr(id, op, list, SIGNALED) }
 }
 
