@@ -67,6 +67,15 @@ refused! {
     RegionOfAPool, "E0382",
         with_block!("drop(block);"),
         "let (_, _, region) = pool.close()?;\nDEVICE.take_back(region);", "DEVICE.take_back(region);";
+    /// Shared memory that a request names stays registered for ever, or as long as its owner (F16).
+    RegionOfASharedSlice, "E0597",
+        "", "let shared = Box::leak(Box::new(shared));\nlet piece = SharedSlice::new(shared, 0, 8)?;",
+        "let piece = SharedSlice::new(&shared, 0, 8)?;";
+    /// A word that is polled is its region's (F43).
+    RegionOfAPolledFlag, "E0505",
+        "let flag = PolledFlag::new(&shared, 0, InOrder::said_by_the_device())?;",
+        "let seen = flag.load();\nDEVICE.take_back_shared(shared);",
+        "DEVICE.take_back_shared(shared);\nlet seen = flag.load();";
     /// A pool's storage is lent for ever; it comes back with the pool's end alone.
     StorageOfAPool, "E0505",
         with_block!("drop(block);"),
@@ -127,6 +136,15 @@ refused! {
     SendOnAReceiveQueue, "E0061",
         with_block!("let mut chain = receives.reserve(&mut recv_link, 1)?;"),
         "chain.push(block)?;", "chain.push(op::Send::new(), block)?;";
+    /// A receive waits for nothing: there is no fence to ask for (F27).
+    FenceOnAReceive, "E0599",
+        with_block!("let mut chain = receives.reserve(&mut recv_link, 1)?;"),
+        "chain.push(block)?;", "chain.after_reads().push(block)?;";
+    /// Nor does a datagram, which READs do not precede.
+    FenceOnADatagram, "E0599",
+        "let peer = DEVICE.peer(domain, a.control.number(), 0);",
+        "let message = op::Datagram::new(peer).signaled();",
+        "let message = op::Datagram::new(peer).after_reads();";
     /// A context of one's own owns no memory, unless it says so in unsafe code.
     ContextWithoutMemory, "E0277",
         "let mut slots = SendSlots::<Vec<u8>, 16>::new();\n\

@@ -115,5 +115,8 @@ pub mod coverage;
 pub mod guide;
 
 #[cfg(doctest)]
+mod misuse;
+
+#[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;
