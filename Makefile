@@ -79,7 +79,7 @@ test-unit: deps-build ## unit tests, doctests, whole paths on the soft device
 	cargo test $(crates)
 	cargo test -p nanoverbs --no-default-features
 	# Any error will do for a stable rustdoc; asked so, it wants the one that is named.
-	RUSTC_BOOTSTRAP=1 cargo test --doc -p nanoverbs-core -p nanoverbs 'compile fail'
+	RUSTC_BOOTSTRAP=1 cargo test --doc -p nanoverbs-core -p nanoverbs
 
 .PHONY: bindings chosen
 bindings: deps-build ## both ways to C: with libclang 14, with 16, with none

@@ -82,7 +82,7 @@ fn send(flags: u32) -> SendWr {
 }
 
 fn rdma(operation: u32, to: &RemoteRegion) -> SendWr {
-    let rdma = RdmaTarget { remote_addr: to.addr(), rkey: to.rkey() };
+    let rdma = RdmaTarget::new(to.addr(), to.rkey());
     SendWr { opcode: operation, target: Target { rdma }, ..send(0) }
 }
 
