@@ -13,7 +13,9 @@
 //! * the acquire of the lock, or the release store in `unlock`, relaxed: two threads have the
 //!   engine;
 //! * the release in `Slot::drop_end`, or the acquire load in `is_free`, relaxed: a new queue pair's
-//!   rings are made ready before the old one's posts are over.
+//!   rings are made ready before the old one's posts are over;
+//! * a `Completions::arm` that does not look once more, or an engine that raises no event: a thread sleeps
+//!   over a completion.
 #![cfg(loom)]
 
 use std::io::Write;
@@ -25,6 +27,7 @@ use loom::thread;
 use nanoverbs_core::abi::{RecvWr, SendWr, Wc, opcode, send_flags};
 use nanoverbs_core::port::{PollPort, RecvPort, SendPort};
 use nanoverbs_core::soft::{Device, Overrun, Profile, QpConfig, QueuePair, RecvEnd, SendEnd};
+use nanoverbs_core::{Armed, Completions};
 use nanoverbs_loom_tests::{lend, take};
 
 type Small = Device<2, 2, 1, 8>;
@@ -205,6 +208,37 @@ fn a_place_is_used_again_when_its_ends_are_gone() {
             assert_eq!(send(&mut third.send, 2), 0);
             posts.join().unwrap();
             drop((second, third, queue));
+        };
+        // SAFETY: the thread has been joined, and the handles were dropped.
+        let _ = unsafe { lend(Small::new(), run) };
+    });
+}
+
+#[test]
+fn f32_a_completion_is_found_behind_the_arming_or_raises_the_event() {
+    model(|| {
+        let run = |device: &'static mut Small| {
+            let device = &*device;
+            let config = QpConfig::new(device.domain());
+            let sent = device.completion_queue(1).unwrap();
+            let received = device.completion_queue(1).unwrap();
+            let mut pair = device.queue_pair(config, &sent, &received).unwrap();
+            pair.control.connect(&pair.control).unwrap();
+            assert_eq!(receive(&mut pair.recv, 1), 0);
+            let queue = received.id();
+            let posts = thread::spawn(move || {
+                assert_eq!(send(&mut pair.send, 2), 0);
+                device.progress();
+                pair
+            });
+            let mut completions: Completions<_, 1> = Completions::new(received, 1);
+            let armed = completions.arm(false).unwrap();
+            let pair = posts.join().unwrap();
+            // Somebody has to drive, at the latest the thread that joined.
+            device.progress();
+            assert!(armed == Armed::Ready || device.take_event(queue), "it was slept over");
+            assert_eq!(completions.poll().unwrap().count(), 1);
+            drop((pair, completions, sent));
         };
         // SAFETY: the thread has been joined, and the handles were dropped.
         let _ = unsafe { lend(Small::new(), run) };
