@@ -35,12 +35,12 @@ struct twin {
 	struct ibv_qp *qp;
 	int (*post)(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **);
 	struct twin_slot *slots;
-	uint32_t head, taken, ended, loud;
+	uint32_t head, taken, ended, due;
 	uint32_t serial, domain, max_message;
 	uint16_t limit, period, chain, max_inline;
 	uint8_t max_sges, max_read_sges, reads, max_reads;
 	/* Cold. */
-	uint16_t depth, full_period;
+	uint16_t depth;
 	enum twin_error error;
 	bool closed, failed;
 	uint32_t first_failure, status, vendor;
@@ -56,7 +56,7 @@ struct twin_chain {
 	struct ibv_send_wr *first, *next, *end;
 	struct ibv_sge *row;
 	uint64_t high;
-	uint32_t start, sequence, loud, reads, behind_read;
+	uint32_t sequence, flags, reads, behind_read;
 };
 
 static inline struct twin_staging *twin_staging(void)
@@ -90,7 +90,7 @@ static inline struct twin *twin_create(struct ibv_qp *qp, uint32_t domain)
 	queue->serial = ++serials << 1;
 	queue->domain = domain << 8 | IBV_ACCESS_LOCAL_WRITE;
 	queue->max_message = 1u << 31;
-	queue->period = queue->full_period = DEPTH / 2;
+	queue->period = queue->due = DEPTH / 2;
 	queue->chain = CHAIN;
 	queue->max_sges = queue->max_read_sges = 1;
 	queue->max_reads = 16;
@@ -123,8 +123,8 @@ INLINE bool twin_reserve(struct twin *queue, struct twin_staging *staging, uint3
 	chain->first = chain->next = &staging->wr[CHAIN - n];
 	chain->row = staging->sge[CHAIN - n];
 	chain->end = &staging->wr[CHAIN];
-	chain->start = chain->sequence = head;
-	chain->loud = queue->loud;
+	chain->sequence = head;
+	chain->flags = 0;
 	chain->high = (uint64_t)queue->serial << 32;
 	chain->reads = 0;
 	chain->behind_read = 0;
@@ -176,25 +176,56 @@ INLINE bool twin_push_send(struct twin_chain *chain, const struct request *r)
 	chain->next = wr + 1;
 	chain->row += 1;
 	chain->sequence++;
-	if (flags & IBV_SEND_SIGNALED)
-		chain->loud = chain->sequence;
+	chain->flags |= flags;
 	return true;
 }
 
-static COLD int twin_not_taken(struct twin *queue, struct ibv_send_wr *first, uint32_t start,
-			       uint32_t sequence, int code, struct ibv_send_wr *bad)
+INLINE bool twin_is_reached(uint32_t due, uint32_t sequence)
 {
-	for (uint32_t i = 0; i < sequence - start; i++) {
+	return (int32_t)(sequence - due) >= 0;
+}
+
+static COLD uint32_t twin_behind_signaled(struct ibv_send_wr *first, uint32_t len, uint32_t end)
+{
+	uint32_t silent = 0;
+
+	while (silent < len && !(first[len - 1 - silent].send_flags & IBV_SEND_SIGNALED))
+		silent++;
+	return end - silent;
+}
+
+static COLD uint32_t twin_end_silence(struct twin *queue, struct ibv_send_wr *first, uint32_t len,
+				      uint32_t flags)
+{
+	uint32_t end = queue->head + len, loud = queue->due - queue->period;
+	bool late = twin_is_reached(queue->due, queue->head);
+
+	if (flags & IBV_SEND_SIGNALED)
+		loud = twin_behind_signaled(first, len, end);
+	if (late || end - loud >= queue->period) {
+		first[len - 1].send_flags |= IBV_SEND_SIGNALED;
+		loud = end;
+	}
+	if (late)
+		first->send_flags |= IBV_SEND_SIGNALED;
+	return loud + queue->period;
+}
+
+static COLD int twin_not_taken(struct twin *queue, struct ibv_send_wr *first, uint32_t len, int code,
+			       struct ibv_send_wr *bad, uint32_t due)
+{
+	uint32_t start = queue->head - len;
+
+	for (uint32_t i = 0; i < len; i++) {
 		if (&first[i] == bad) {
 			queue->head = start + i;
 			for (uint32_t at = 0; at < i; at++)
 				if (first[at].send_flags & IBV_SEND_SIGNALED)
-					queue->loud = start + at + 1;
-			if (queue->head - queue->loud >= queue->full_period)
-				queue->period = 0;
+					queue->due = start + at + 1 + queue->period;
 			return code;
 		}
 	}
+	queue->due = due;
 	queue->closed = true;
 	queue->limit = 0;
 	return code;
@@ -213,26 +244,21 @@ INLINE int twin_submit(struct twin_chain *chain)
 {
 	struct twin *queue = chain->queue;
 	struct ibv_send_wr *bad = NULL, *first = chain->first, *last = chain->next - 1;
-	uint32_t start = chain->start, sequence = chain->sequence, loud = chain->loud;
+	uint32_t len = (uint32_t)(chain->next - first), sequence = chain->sequence, due = queue->due;
 	int code;
 
-	if (unlikely(sequence == start))
+	if (unlikely(!len))
 		return 0;
 	if (chain->reads) {
-		uint32_t behind = sequence - chain->behind_read;
-
-		last[-(int)behind].send_flags |= IBV_SEND_SIGNALED;
-		if (behind < sequence - loud)
-			loud = chain->behind_read;
+		last[-(int)(sequence - chain->behind_read)].send_flags |= IBV_SEND_SIGNALED;
+		chain->flags |= IBV_SEND_SIGNALED;
 	}
-	if (unlikely(sequence - loud >= queue->period)) {
-		last->send_flags |= IBV_SEND_SIGNALED;
-		loud = sequence;
-		if (!queue->period) {
-			first->send_flags |= IBV_SEND_SIGNALED;
-			queue->period = queue->full_period;
-		}
-	}
+	if (unlikely(twin_is_reached(due, sequence)))
+		due = twin_end_silence(queue, first, len, chain->flags);
+	else if (chain->flags & IBV_SEND_SIGNALED)
+		due = queue->period + (likely(last->send_flags & IBV_SEND_SIGNALED)
+					       ? sequence
+					       : twin_behind_signaled(first, len, sequence));
 	queue->head = sequence;
 	queue->reads = (uint8_t)(queue->reads + chain->reads);
 	if (likely(chain->next == chain->end))
@@ -240,10 +266,10 @@ INLINE int twin_submit(struct twin_chain *chain)
 	else
 		code = twin_post_short(queue, first, last, &bad);
 	if (likely(code == 0)) {
-		queue->loud = loud;
+		queue->due = due;
 		return 0;
 	}
-	return twin_not_taken(queue, first, start, sequence, code, bad);
+	return twin_not_taken(queue, first, len, code, bad, due);
 }
 
 static COLD void twin_mark_failed(struct twin *queue, uint32_t sequence, const struct ibv_wc *wc)

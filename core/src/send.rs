@@ -79,15 +79,15 @@ struct Hot<P, C> {
     next: NextId,
     taken: u32,
     ended: u32,
-    /// The sequence behind the last signaled request: from there on all are silent.
-    loud: u32,
+    /// How far a chain may go without a signaled request: a period beyond the last one. It has been
+    /// reached already only behind a partly accepted chain; then the next chain's first is signaled.
+    due: u32,
     domain: Tag,
     /// 0 when no pieces were granted: a message that has bytes is refused then.
     max_message: u32,
     /// The usable depth; 0 while not connected and once closed.
     limit: u16,
-    /// A run of silent requests ends before it is that long; 0 while it already is, which only a partly
-    /// accepted chain brings about: then the next chain's first request is signaled.
+    /// A run of silent requests ends before it is that long.
     period: u16,
     chain: NonZeroU16,
     max_inline: u16,
@@ -104,7 +104,6 @@ static_assertions::const_assert_eq!(size_of::<Hot<[usize; 2], u64>>(), 64);
 #[derive(Debug)]
 struct Cold {
     depth: u16,
-    period: u16,
     /// As granted; 1 in the hot state when none are.
     max_sges: u8,
     closed: Option<Cause>,
@@ -190,7 +189,7 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
             next: NextId::first(serial),
             taken: 0,
             ended: 0,
-            loud: 0,
+            due: period.into(),
             domain: Tag::of(config.domain),
             max_message,
             limit: 0,
@@ -203,7 +202,7 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
             max_reads: config.reads,
         };
         let max_sges = config.max_sges;
-        let cold = Cold { depth, period, max_sges, closed: None, first_failure: None };
+        let cold = Cold { depth, max_sges, closed: None, first_failure: None };
         Ok(Self { hot, cold, storage: PhantomData })
     }
 
@@ -231,10 +230,14 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
         n: usize,
     ) -> Result<SendChain<'q, 's, P, C, N, CHAIN, SGES>, ReserveError> {
         let next = self.hot.next;
-        // At most 32,768 and, where it is looked at, 1,024 more: 16 bits hold it.
-        let used = next.sequence().wrapping_add(n as u32).wrapping_sub(self.hot.taken) as u16;
+        let used = next.sequence().wrapping_sub(self.hot.taken);
+        // SAFETY: the invariant of the queue; the compiler sees by it that the sum below does not wrap.
+        unsafe { core::hint::assert_unchecked(used <= N as u32) };
         // The limit is 0 while posts are refused.
-        if n > CHAIN || n > usize::from(self.hot.chain.get()) || used > self.hot.limit {
+        if n > CHAIN
+            || n > usize::from(self.hot.chain.get())
+            || used.wrapping_add(n as u32) > u32::from(self.hot.limit)
+        {
             return Err(self.no_room(n, CHAIN));
         }
         let staging = staging.reborrow();
@@ -242,9 +245,8 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
         Ok(SendChain {
             first: entry,
             next: entry,
-            start: next,
             id: next,
-            loud: self.hot.loud,
+            flags: 0,
             behind_read: 0,
             reads: 0,
             queue: self,
@@ -445,6 +447,30 @@ impl<P, C, const N: usize> SendQueue<'_, P, C, N> {
         Rejected { context, error }
     }
 
+    /// Signals the last request of a chain, of which `flags` are all flags, when the silent run would be as long
+    /// as the period, and the first too when it already is. Returns what is due from then on.
+    #[cold]
+    #[inline(never)]
+    fn end_silence(&self, first: *mut SendWr, len: u32, flags: u32) -> u32 {
+        let (period, due) = (u32::from(self.hot.period), self.hot.due);
+        let start = self.hot.next.sequence();
+        let end = start.wrapping_add(len);
+        let is_late = chain::is_reached(due, start);
+        let mut loud = due.wrapping_sub(period);
+        if flags & send_flags::SIGNALED != 0 {
+            loud = chain::behind_signaled(first, len, end);
+        }
+        if is_late || end.wrapping_sub(loud) >= period {
+            // SAFETY: the callers pass the first entry of a chain and how many it has, at least one.
+            chain::signal(unsafe { first.add(len.wrapping_sub(1) as usize) });
+            loud = end;
+        }
+        if is_late {
+            chain::signal(first);
+        }
+        loud.wrapping_add(period)
+    }
+
     /// What is wrong with pieces that were made by hand.
     #[cold]
     #[inline(never)]
@@ -465,8 +491,8 @@ impl<P, C, const N: usize> SendQueue<'_, P, C, N> {
     /// Requests in flight behind the last signaled one. When they succeed nothing says so before a signaled
     /// one follows: who closes a queue need not wait for them.
     pub const fn silent(&self) -> u32 {
-        let (behind, all) =
-            (self.hot.next.sequence().wrapping_sub(self.hot.loud), self.in_flight());
+        let loud = self.hot.due.wrapping_sub(self.hot.period as u32);
+        let (behind, all) = (self.hot.next.sequence().wrapping_sub(loud), self.in_flight());
         if behind < all { behind } else { all }
     }
 

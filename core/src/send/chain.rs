@@ -12,11 +12,10 @@ pub struct SendChain<'q, 's, P: SendPort, C, const N: usize, const CHAIN: usize,
     /// The places of the first request and of the next one.
     pub(super) first: usize,
     pub(super) next: usize,
-    /// The id of the first request, whose sequence is the queue's head, and that of the next one.
-    pub(super) start: NextId,
+    /// The id of the next request; that of the first is the queue's next one.
     pub(super) id: NextId,
-    /// The sequence behind the last signaled request: from there on all are silent.
-    pub(super) loud: u32,
+    /// The flags of all its requests: whether one of them is signaled.
+    pub(super) flags: u32,
     pub(super) reads: u32,
     /// The sequence behind the last READ.
     pub(super) behind_read: u32,
@@ -222,9 +221,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         operation.write_target(unsafe { &mut *request });
         self.next = self.next.wrapping_add(SendLink::<CHAIN, SGES>::STEP);
         self.id = self.id.step();
-        if flags & send_flags::SIGNALED != 0 {
-            self.loud = self.id.sequence();
-        }
+        self.flags |= flags;
         if O::READS {
             self.reads = self.reads.wrapping_add(1);
             self.behind_read = self.id.sequence();
@@ -245,7 +242,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
 
     #[inline(always)]
     const fn len_u32(&self) -> u32 {
-        self.id.sequence().wrapping_sub(self.start.sequence())
+        (self.next.wrapping_sub(self.first) / SendLink::<CHAIN, SGES>::STEP) as u32
     }
 
     /// Posts the chain with one call to the device, which rings one doorbell. Says how many requests
@@ -269,26 +266,22 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
             let behind = self.id.sequence().wrapping_sub(self.behind_read);
             // SAFETY: the last READ is one of the chain.
             signal(unsafe { last.sub(behind as usize) });
-            if behind < self.silent() {
-                self.loud = self.behind_read;
-            }
+            self.flags |= send_flags::SIGNALED;
         }
-        let period = u32::from(self.queue.hot.period);
-        if self.silent() >= period {
-            signal(last);
-            self.loud = self.id.sequence();
-            if period == 0 {
-                signal(first);
-                self.queue.hot.period = self.queue.cold.period;
-            }
+        let (end, mut due) = (self.id.sequence(), self.queue.hot.due);
+        if is_reached(due, end) {
+            due = self.queue.end_silence(first, len, self.flags);
+        } else if self.flags & send_flags::SIGNALED != 0 {
+            let loud = if is_signaled(last) { end } else { behind_signaled(first, len, end) };
+            due = loud.wrapping_add(self.queue.hot.period.into());
         }
-        if self.id.has_carried_since(self.start) {
-            self.id = renumber(first, self.start, len);
+        if self.id.has_carried_since(self.queue.hot.next) {
+            self.id = renumber(first, self.queue.hot.next, len);
         }
         // From here on everything is in flight, so that a port that panics loses nothing: the silent
         // run then seems longer than it is.
         let mut this = ManuallyDrop::new(self);
-        let (next, loud, reads) = (this.id, this.loud, this.reads);
+        let (next, reads) = (this.id, this.reads);
         let whole = this.next == SendLink::<CHAIN, SGES>::END;
         let hot = &mut this.queue.hot;
         hot.next = next;
@@ -304,67 +297,56 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
             }
         };
         if code == 0 {
-            hot.loud = loud;
+            hot.due = due;
             return Ok(len);
         }
         let mut rest = ManuallyDrop::into_inner(this);
-        // What can be read and reckoned again need not be kept during the call.
-        rest.id = rest.queue.hot.next;
-        let len = rest.next.wrapping_sub(rest.first) / SendLink::<CHAIN, SGES>::STEP;
-        rest.start = rest.id.with_sequence(rest.id.sequence().wrapping_sub(len as u32));
-        Err(rest.not_taken(code, bad))
-    }
-
-    #[inline(always)]
-    fn silent(&self) -> u32 {
-        self.id.sequence().wrapping_sub(self.loud)
+        // What can be read again need not be kept during the call.
+        (rest.id, rest.flags) = (rest.queue.hot.next, 0);
+        Err(rest.not_taken(code, bad, due))
     }
 
     /// Puts the counters back to what was taken. On the way in all of it counts as in flight.
     #[cold]
     #[inline(never)]
-    fn not_taken(mut self, code: i32, bad: *mut SendWr) -> SubmitError<Self> {
-        let (start, len) = (self.start.sequence(), self.len_u32());
+    fn not_taken(mut self, code: i32, bad: *mut SendWr, due: u32) -> SubmitError<Self> {
+        let len = self.len_u32();
+        let start = self.id.sequence().wrapping_sub(len);
         let first = self.staging.request_at(self.first);
         // SAFETY: `at` is below the length of the chain.
         let entry = |at: u32| unsafe { first.add(at as usize) };
         let accepted = (0..len).find(|at| ptr::eq(entry(*at), bad));
         let Some(accepted) = accepted else {
             // No word, or a word that is none: nothing comes back before its completion.
-            self.queue.hot.loud = self.loud;
+            self.queue.hot.due = due;
             self.queue.shut(Cause::Unknown { code });
-            self.start = self.id;
             return SubmitError::Unknown { code };
         };
         let reads = self.queue.hot.reads.wrapping_sub(self.reads as u8);
         let head = start.wrapping_add(accepted);
-        self.start = self.start.with_sequence(head);
-        self.queue.hot.next = self.start;
+        self.queue.hot.next = self.id.with_sequence(head);
         self.first += accepted as usize * SendLink::<CHAIN, SGES>::STEP;
-        self.loud = self.queue.hot.loud;
         self.queue.hot.reads = reads;
-        self.reads = 0;
+        (self.flags, self.reads) = (0, 0);
+        let period = u32::from(self.queue.hot.period);
         for at in 0..len {
             let sequence = start.wrapping_add(at);
             if at == accepted {
-                self.queue.hot.loud = self.loud;
                 self.queue.hot.reads = reads.wrapping_add(self.reads as u8);
-                self.reads = 0;
+                (self.flags, self.reads) = (0, 0);
             }
             // SAFETY: the entry is one of the chain's.
             let flags = unsafe { (*entry(at)).send_flags };
             // SAFETY: a request of the chain, so its slot's meta was written by `stage`.
             let credit = unsafe { (*self.queue.slot(sequence)).meta.credit() };
-            if flags & send_flags::SIGNALED != 0 {
-                self.loud = sequence.wrapping_add(1);
+            self.flags |= flags;
+            if at < accepted && flags & send_flags::SIGNALED != 0 {
+                self.queue.hot.due = sequence.wrapping_add(1).wrapping_add(period);
             }
             if credit != 0 {
                 self.reads = self.reads.wrapping_add(1);
                 self.behind_read = sequence.wrapping_add(1);
             }
-        }
-        if head.wrapping_sub(self.queue.hot.loud) >= self.queue.cold.period.into() {
-            self.queue.hot.period = 0;
         }
         SubmitError::Partial { accepted, code, rest: self }
     }
@@ -373,7 +355,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
     /// posted.
     pub fn into_contexts(self, mut each: impl FnMut(C)) {
         let this = ManuallyDrop::new(self);
-        let (start, end) = (this.start.sequence(), this.id.sequence());
+        let (start, end) = (this.queue.hot.next.sequence(), this.id.sequence());
         give_back::<C, N>(this.queue.hot.slots, start, end, &mut each);
     }
 }
@@ -383,7 +365,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize> Drop
 {
     #[inline(always)]
     fn drop(&mut self) {
-        let (start, end) = (self.start.sequence(), self.id.sequence());
+        let (start, end) = (self.queue.hot.next.sequence(), self.id.sequence());
         if mem::needs_drop::<C>() && start != end {
             give_back::<C, N>(self.queue.hot.slots, start, end, drop);
         }
@@ -443,11 +425,34 @@ fn bytes_of<C: AsRef<[u8]>>(context: &mut C) -> &[u8] {
     bytes
 }
 
+/// Whether `sequence` is `due` or behind it: both differ by far less than 2^31.
+#[inline(always)]
+pub(super) const fn is_reached(due: u32, sequence: u32) -> bool {
+    sequence.wrapping_sub(due) as i32 >= 0
+}
+
 /// Has the device complete `request` with an entry in the completion queue.
 #[inline(always)]
-fn signal(request: *mut SendWr) {
+pub(super) fn signal(request: *mut SendWr) {
     // SAFETY: the callers pass entries of the chain that they build.
     unsafe { (*request).send_flags |= send_flags::SIGNALED };
+}
+
+/// Whether the device will do so.
+#[inline(always)]
+fn is_signaled(request: *mut SendWr) -> bool {
+    // SAFETY: as above.
+    unsafe { (*request).send_flags & send_flags::SIGNALED != 0 }
+}
+
+/// The sequence behind the last signaled request of a chain that has one, and ends before `end`.
+#[cold]
+#[inline(never)]
+pub(super) fn behind_signaled(first: *mut SendWr, len: u32, end: u32) -> u32 {
+    // SAFETY: the callers pass the first entry of a chain and how many it has.
+    let signaled = |at: &u32| is_signaled(unsafe { first.add(*at as usize) });
+    let silent = (0..len).rev().find(signaled).map_or(len, |at| len - 1 - at);
+    end.wrapping_sub(silent)
 }
 
 /// Writes the ids of a chain again in which the sequence has wrapped. Returns the next one.

@@ -53,7 +53,8 @@ fn queue_at(slots: &mut SendSlots<(), 16>, sequence: u32) -> SendQueue<'_, Notes
     queue.open();
     let hot = &mut queue.hot;
     hot.next = hot.next.with_sequence(sequence);
-    (hot.taken, hot.ended, hot.loud) = (sequence, sequence, sequence);
+    (hot.taken, hot.ended) = (sequence, sequence);
+    hot.due = sequence.wrapping_add(hot.period.into());
     queue
 }
 
@@ -133,7 +134,7 @@ fn a_silent_run_that_a_half_taken_chain_left_too_long_is_ended_by_the_next_reque
             assert!(matches!(error, SubmitError::Partial { accepted: 3, .. }));
         }
     }
-    assert_eq!(queue.hot.period, 0);
+    assert_eq!(queue.silent(), 8);
     let mut chain = queue.reserve(&mut staging, 2).unwrap();
     for _ in 0..2 {
         chain.push(op::Send::new(), ()).unwrap();
@@ -141,11 +142,30 @@ fn a_silent_run_that_a_half_taken_chain_left_too_long_is_ended_by_the_next_reque
     chain.submit().unwrap();
     let signaled: Vec<_> = queue.hot.port.posted.iter().map(|(_, signaled)| *signaled).collect();
     assert_eq!(signaled, [[false; 8].as_slice(), &[true; 2]].concat());
-    assert_eq!((queue.hot.period, queue.silent_for_test()), (8, 0));
+    assert_eq!(queue.silent(), 0);
 }
 
-impl<P, C, const N: usize> SendQueue<'_, P, C, N> {
-    fn silent_for_test(&self) -> u32 {
-        self.hot.next.sequence().wrapping_sub(self.hot.loud)
+#[test]
+fn a_silent_run_begins_behind_the_last_signaled_request_wherever_in_its_chain_that_is() {
+    for signaled in 0..4 {
+        let (mut slots, mut staging) = (SendSlots::new(), crate::SendStaging::<4, 1>::new());
+        let mut queue = queue_at(&mut slots, u32::MAX - 2);
+        let mut staging = staging.link();
+        let mut chain = queue.reserve(&mut staging, 4).unwrap();
+        for at in 0..4 {
+            let send = op::Send::new();
+            chain.push(if at == signaled { send.signaled() } else { send }, ()).unwrap();
+        }
+        chain.submit().unwrap();
+        assert_eq!(queue.silent(), 3 - signaled);
+        // The eighth silent request is the one that is signaled.
+        for _ in 0..5 + signaled {
+            let mut chain = queue.reserve(&mut staging, 1).unwrap();
+            chain.push(op::Send::new(), ()).unwrap();
+            chain.submit().unwrap();
+        }
+        let (_, last) = queue.hot.port.posted.pop().unwrap();
+        let earlier = queue.hot.port.posted.iter().filter(|(_, signaled)| *signaled).count();
+        assert_eq!((last, earlier, queue.silent()), (true, 1, 0));
     }
 }
