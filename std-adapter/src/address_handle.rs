@@ -5,27 +5,30 @@
 //! ([`Datagrams::join`](crate::cm::Datagrams::join)), or from a datagram that arrived
 //! ([`Datagrams::answer`](crate::cm::Datagrams::answer)). Any thread.
 //!
+//! The device's handle leads to a machine, not to a queue pair. A protection domain makes one for each way
+//! and keeps it, however many peers are behind it and however often they are answered: who answers for
+//! ever has as many as there are machines that ask.
+//!
 //! Invariant: what was given out as a peer lives as long as any queue pair of its domain.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use nanoverbs_core::{QpNum, op};
 
 use crate::ProtectionDomain;
 use crate::sys::cm::RawPeer;
-use crate::sys::{self, AhPtr, CallError};
+use crate::sys::datagram::RawWay;
+use crate::sys::{AhPtr, CallError};
 
 /// The other end of datagrams: a way there, a queue pair's number, and its key.
+#[derive(Clone)]
 #[doc(alias = "ibv_ah")]
 #[doc(alias = "ibv_create_ah")]
 pub struct AddressHandle {
     ah: AhPtr,
     qp_num: QpNum,
     qkey: u32,
-    /// Whether the domain keeps it.
-    kept: AtomicBool,
     domain: Arc<ProtectionDomain>,
 }
 
@@ -34,33 +37,25 @@ impl AddressHandle {
         domain: &Arc<ProtectionDomain>,
         peer: &RawPeer,
     ) -> Result<Self, CallError> {
-        // SAFETY: the domain lives, and the handle will hold it.
-        let ah = unsafe { sys::datagram::create_ah(domain.pd(), peer) }?;
-        Ok(Self::own(ah, peer.qp_num, peer.qkey, domain))
+        Self::new(domain, peer.way(), QpNum::from_raw(peer.qp_num), peer.qkey)
     }
 
-    pub(crate) fn own(ah: AhPtr, qp_num: u32, qkey: u32, domain: &Arc<ProtectionDomain>) -> Self {
-        Self {
-            ah,
-            qp_num: QpNum::from_raw(qp_num),
-            qkey,
-            kept: AtomicBool::new(false),
-            domain: Arc::clone(domain),
-        }
+    pub(crate) fn new(
+        domain: &Arc<ProtectionDomain>,
+        way: RawWay,
+        qp_num: QpNum,
+        qkey: u32,
+    ) -> Result<Self, CallError> {
+        Ok(Self { ah: domain.handle(way)?, qp_num, qkey, domain: Arc::clone(domain) })
     }
 
-    /// Where to send, for [`op::Datagram`]. It can be copied and may outlive the handle: from the first
-    /// call on, the device keeps what it needs of the handle as long as the protection domain exists.
+    /// Where to send, for [`op::Datagram`]. It can be copied and may outlive this handle.
     pub fn peer(&self) -> op::Peer {
-        // Relaxed: the list has a lock of its own, and the drop has `&mut`.
-        if !self.kept.swap(true, Ordering::Relaxed) {
-            self.domain.keep(self.ah);
-        }
         // SAFETY: the handle is of this domain, which keeps it as long as queue pairs hold the domain.
         unsafe { op::Peer::from_raw(self.as_raw(), self.qp_num, self.qkey, self.domain.id()) }
     }
 
-    /// The `ibv_ah`. It dies with this, unless [`peer`](Self::peer) was called.
+    /// The `ibv_ah`. It lives as long as the protection domain, and is shared by all peers on this way.
     pub const fn as_raw(&self) -> *mut () {
         self.ah.as_opaque()
     }
@@ -84,14 +79,5 @@ impl AddressHandle {
 impl fmt::Debug for AddressHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AddressHandle").field("remote_qp", &self.qp_num).finish_non_exhaustive()
-    }
-}
-
-impl Drop for AddressHandle {
-    fn drop(&mut self) {
-        if !*self.kept.get_mut() && !self.domain.device().is_parents() {
-            // SAFETY: the handle is this one's own, and no request was made with it.
-            let _ = unsafe { sys::datagram::destroy_ah(self.ah) };
-        }
     }
 }

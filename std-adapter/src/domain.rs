@@ -3,12 +3,14 @@
 //! A queue pair reaches regions of its own domain only. Most programs share one domain a device
 //! ([`Device::domain`]) and never look here. Any thread.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nanoverbs_core::Domain;
 
+use crate::sys::datagram::RawWay;
 use crate::sys::{self, AhPtr, CallError, PdPtr, TdPtr};
 use crate::{Device, WrongProcess};
 
@@ -19,8 +21,8 @@ pub struct ProtectionDomain {
     /// For one of a single thread: what it stands on.
     beneath: Option<(PdPtr, TdPtr)>,
     id: Domain,
-    /// Ways to peers of datagrams that were given out.
-    ways: Mutex<Vec<AhPtr>>,
+    /// Ways to peers of datagrams, each made once.
+    ways: Mutex<HashMap<RawWay, AhPtr>>,
     device: Arc<Device>,
 }
 
@@ -95,9 +97,16 @@ impl ProtectionDomain {
         &self.device
     }
 
-    /// Keeps an address handle until the domain goes, when no queue pair is left to use it.
-    pub(crate) fn keep(&self, ah: AhPtr) {
-        self.ways.lock().unwrap_or_else(PoisonError::into_inner).push(ah);
+    /// The address handle for a way. It stays until the domain goes, when no queue pair is left to use it.
+    pub(crate) fn handle(&self, way: RawWay) -> Result<AhPtr, CallError> {
+        let mut ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = ways.get(&way) {
+            return Ok(*known);
+        }
+        // SAFETY: the domain lives, and destroys the handle before it goes.
+        let ah = unsafe { sys::datagram::create_ah(self.pd, &way) }?;
+        ways.insert(way, ah);
+        Ok(ah)
     }
 
     pub(crate) const fn pd(&self) -> PdPtr {
@@ -119,7 +128,7 @@ impl Drop for ProtectionDomain {
         if self.device.is_parents() {
             return;
         }
-        for ah in std::mem::take(self.ways.get_mut().unwrap_or_else(PoisonError::into_inner)) {
+        for (_, ah) in self.ways.get_mut().unwrap_or_else(PoisonError::into_inner).drain() {
             // SAFETY: it was kept here alone, and queue pairs hold their domain: none can use it.
             let _ = unsafe { sys::datagram::destroy_ah(ah) };
         }

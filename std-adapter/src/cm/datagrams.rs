@@ -190,15 +190,16 @@ impl Datagrams {
     ///
     /// What the device says, most often because the header is none.
     #[doc(alias = "ibv_create_ah_from_wc")]
+    #[doc(alias = "ibv_init_ah_from_wc")]
     pub fn answer(&self, source: QpNum, header: &[u8; 40]) -> Result<AddressHandle, CallError> {
         /// What the connection manager gives to all queue pairs for datagrams.
         const QKEY: u32 = 0x0123_4567;
         let domain = self.queue_pair.domain();
         let port = self.id.port().max(1);
         let wc = Wc { src_qp: source.to_raw(), wc_flags: wc_flags::GRH, ..Wc::EMPTY };
-        // SAFETY: the domain lives, and the handle will hold it.
-        let ah = unsafe { sys::datagram::create_ah_from_wc(domain.pd(), &wc, header, port) }?;
-        Ok(AddressHandle::own(ah, source.to_raw(), QKEY, domain))
+        // SAFETY: the domain holds its device.
+        let way = unsafe { sys::datagram::way_back(domain.device().context(), &wc, header, port) }?;
+        AddressHandle::new(domain, way, source, QKEY)
     }
 
     /// Joins a multicast group, and blocks until it is joined.

@@ -136,6 +136,11 @@ fn f75_only_the_message_of_a_datagram_is_handed_out() {
         (ended.context.header()[..20].to_vec(), ended.context.header()[20]),
         (vec![0; 20], 0x45)
     );
+    // However often it is answered, there is one handle for the way back, which here is the way there.
+    let header = ended.context.header();
+    let answers = [(); 3].map(|()| server.answer(success.source(), header).expect("a way"));
+    assert!(answers.iter().all(|answer| answer.as_raw() == answers[0].as_raw()));
+    assert_eq!(answers[2].remote_qp(), pair.number());
     drop((client, server));
     // What was in flight has gone with the queue pairs; the send was not polled.
     // SAFETY: both queue pairs are destroyed.

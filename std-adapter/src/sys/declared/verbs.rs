@@ -491,12 +491,13 @@ functions! {
     ) -> c_int;
 
     fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah;
-    fn ibv_create_ah_from_wc(
-        pd: *mut ibv_pd,
+    fn ibv_init_ah_from_wc(
+        context: *mut ibv_context,
+        port_num: u8,
         wc: *mut ibv_wc,
         grh: *mut ibv_grh,
-        port_num: u8,
-    ) -> *mut ibv_ah;
+        ah_attr: *mut ibv_ah_attr,
+    ) -> c_int;
     fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int;
     fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int;
     fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int;
