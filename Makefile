@@ -21,7 +21,10 @@ verbs_crates =
 declared_crates = --workspace --exclude nanoverbs-bare --exclude nanoverbs-benches --no-default-features \
     --features nanoverbs/declared,nanoverbs/tracing,nanoverbs-examples/declared
 crates = $($(BINDING)_crates)
-# The same for the examples alone.
+# The same for the libraries, and for the examples, alone.
+verbs_libraries = -p nanoverbs-core -p nanoverbs
+declared_libraries = $(verbs_libraries) --no-default-features --features nanoverbs/declared,nanoverbs/tracing
+libraries = $($(BINDING)_libraries)
 verbs_examples = -p nanoverbs-examples
 declared_examples = -p nanoverbs-examples --no-default-features --features declared
 examples = $($(BINDING)_examples)
@@ -79,7 +82,7 @@ test-unit: deps-build ## unit tests, doctests, whole paths on the soft device
 	cargo test $(crates)
 	cargo test -p nanoverbs --no-default-features
 	# Any error will do for a stable rustdoc; asked so, it wants the one that is named.
-	RUSTC_BOOTSTRAP=1 cargo test --doc -p nanoverbs-core -p nanoverbs
+	RUSTC_BOOTSTRAP=1 cargo test --doc $(libraries)
 
 .PHONY: bindings chosen
 bindings: deps-build ## both ways to C: with libclang 14, with 16, with none
@@ -95,6 +98,11 @@ chosen:
 	@echo "LIBCLANG_PATH=$$LIBCLANG_PATH: $(BINDING)"; [ $(BINDING) = declared ]
 	@if cargo tree -e normal,build $(crates) | grep -E 'bindgen|rdma-sys'; then exit 1; fi
 	cargo build $(crates)
+
+.PHONY: static
+static: deps-build ## programs that are one file, with the C libraries inside: pingpong, and a crate outside of the workspace
+	$(call step,$@)
+	@if [ "$$(uname -m)" = x86_64 ]; then .ci/static; else $(call skip,static,this machine is not x86_64); fi
 
 .PHONY: no-std
 no-std: ## the core on bare metal: built for two targets, and a program that runs
@@ -157,7 +165,7 @@ bench-check: deps-build ## the instruction bars alone
 	else $(MAKE) --no-print-directory bench-build && $(TARGET)/measured/bench check; fi
 
 .PHONY: test
-test: begin deps fmt clippy doc test-unit bindings bench-check no-std loom miri demo rxe ## everything
+test: begin deps fmt clippy doc test-unit bindings static bench-check no-std loom miri demo rxe ## everything
 	@began=$$(cat $(TARGET)/began); \
 	printf '\nmake test: every step passed, in %s s\n' $$(($$(date +%s) - began)); \
 	if [ -s $(TARGET)/skipped ]; then sed 's/^/  but skipped: /' $(TARGET)/skipped; fi

@@ -44,6 +44,8 @@ pub(crate) enum Space {
 
 /// Opens a channel and makes it nonblocking.
 pub(crate) fn create_event_channel() -> Result<ChannelPtr, CallError> {
+    #[cfg(feature = "static")]
+    super::providers::name();
     // SAFETY: no argument.
     let channel = unsafe { ffi::rdma_create_event_channel() };
     let channel = ChannelPtr::new(non_null("rdma_create_event_channel", channel)?);

@@ -50,6 +50,8 @@ mod layout;
 pub(crate) mod lookup;
 #[cfg(feature = "librdmacm")]
 pub(crate) mod ops;
+#[cfg(feature = "static")]
+mod providers;
 #[cfg(feature = "librdmacm")]
 pub(crate) mod shared_receives;
 #[cfg(feature = "librdmacm")]

@@ -35,6 +35,8 @@ pub(crate) struct RawLimits {
 pub(crate) fn open_first(
     mut each: impl FnMut(&CStr) -> bool,
 ) -> Result<Option<ContextPtr>, CallError> {
+    #[cfg(feature = "static")]
+    super::providers::name();
     let mut len: c_int = 0;
     // SAFETY: `len` is a place for a number.
     let list = non_null("ibv_get_device_list", unsafe { ffi::ibv_get_device_list(&raw mut len) })?;
