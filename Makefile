@@ -104,6 +104,39 @@ static: deps-build ## programs that are one file, with the C libraries inside: p
 	$(call step,$@)
 	@if [ "$$(uname -m)" = x86_64 ]; then .ci/static; else $(call skip,static,this machine is not x86_64); fi
 
+.PHONY: package deny semver minimal
+package: ## the two library crates as they would be published, built from their packages
+	$(call step,$@)
+	cargo package --allow-dirty $(declared_libraries)
+	@for package in $(TARGET)/package/nanoverbs*-*.crate; do \
+	    for file in README.md LICENSE-MIT LICENSE-APACHE; do \
+	        tar tzf $$package | grep -q "/$$file$$" || { echo "$$package has no $$file"; exit 1; }; \
+	    done; \
+	done
+deny: ## licences, duplicates and sources of what is depended on; needs cargo-deny
+	$(call step,$@)
+	@if cargo deny --version >/dev/null 2>&1; then \
+	    cargo deny --log-level error check licenses bans sources && \
+	    if timeout 60 cargo deny fetch db >/dev/null 2>&1; then cargo deny check --disable-fetch advisories; \
+	    else $(call skip,advisories,their database cannot be reached); fi; \
+	else $(call skip,deny,cargo-deny is not installed); fi
+# With the declarations: the public interface does not depend on the binding.
+semver: ## the public interface against the last release's; needs cargo-semver-checks
+	$(call step,$@)
+	@if ! tag=$$(git describe --tags --abbrev=0 2>/dev/null); then $(call skip,semver,no release is tagged); \
+	elif ! cargo semver-checks --version >/dev/null 2>&1; then $(call skip,semver,cargo-semver-checks is not installed); \
+	else cargo semver-checks -p nanoverbs-core --baseline-rev "$$tag" && \
+	    cargo semver-checks -p nanoverbs --baseline-rev "$$tag" --only-explicit-features --features declared,tracing; fi
+minimal: ## the libraries with the oldest dependencies that their manifests allow; needs a nightly toolchain
+	$(call step,$@)
+	@if RUSTUP_AUTO_INSTALL=0 cargo +nightly --version >/dev/null 2>&1; then \
+	    rm -rf $(TARGET)/minimal && mkdir -p $(TARGET)/minimal && \
+	    cp -r Cargo.toml core std-adapter $(TARGET)/minimal && cd $(TARGET)/minimal && \
+	    sed -i -E 's/^((default-)?members) = .*/\1 = ["core", "std-adapter"]/' Cargo.toml && \
+	    RUSTUP_AUTO_INSTALL=0 cargo +nightly generate-lockfile -q -Z direct-minimal-versions && \
+	    cargo check --locked $(declared_libraries) --target-dir ../minimal-target; \
+	else $(call skip,minimal,no nightly toolchain); fi
+
 .PHONY: no-std
 no-std: ## the core on bare metal: built for two targets, and a program that runs
 	$(call step,$@)
@@ -165,7 +198,7 @@ bench-check: deps-build ## the instruction bars alone
 	else $(MAKE) --no-print-directory bench-build && $(TARGET)/measured/bench check; fi
 
 .PHONY: test
-test: begin deps fmt clippy doc test-unit bindings static bench-check no-std loom miri demo rxe ## everything
+test: begin deps fmt clippy doc test-unit bindings static package deny semver minimal bench-check no-std loom miri demo rxe ## everything
 	@began=$$(cat $(TARGET)/began); \
 	printf '\nmake test: every step passed, in %s s\n' $$(($$(date +%s) - began)); \
 	if [ -s $(TARGET)/skipped ]; then sed 's/^/  but skipped: /' $(TARGET)/skipped; fi

@@ -20,3 +20,7 @@ pub mod atomic_counter;
 pub mod pingpong;
 pub mod readv;
 pub mod rping;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

@@ -123,5 +123,5 @@ pub mod guide;
 mod misuse;
 
 #[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
+#[doc = include_str!("../README.md")]
 struct Readme;
