@@ -284,9 +284,13 @@ impl<T: Transport> World<'_, '_, '_, T> {
             control.drop_peer(false);
         }
         self.pump();
-        for _ in 0..8 {
+        // A message each time, at the least, of those that wait for a receive.
+        for _ in 0..2 * SLOTS {
             (0..2).for_each(|side| self.feed(side));
             self.pump();
+            if self.sides.iter().all(|side| side.sends.in_flight() <= side.sends.silent()) {
+                break;
+            }
         }
         let is_healthy = |side: &Side<'_, '_, T>| {
             let state = side.control.as_ref().map(|control| control.state());
