@@ -140,6 +140,8 @@ pub(crate) struct World<'w, 'd, 's, T: Transport> {
     pub(crate) memory: &'w [SharedRegion; 2],
     /// Completions that were put aside.
     pub(crate) kept: Vec<Kept>,
+    /// The device was taken away: it refuses everything, and nothing ends any more.
+    pub(crate) is_gone: bool,
 }
 
 /// Which completion queue a half uses.

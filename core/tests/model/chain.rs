@@ -23,7 +23,7 @@ fn accepted(post: &Post, len: usize, may_be_refused: bool) -> usize {
 
 /// Submits, and what is left again, as the fates say. Evaluates to whether the device was silent.
 macro_rules! submit {
-    ($chain:ident, $staged:ident, $log:expr, $model:expr, $rest:expr, $faulty:expr, $accept:expr) => {{
+    ($chain:ident, $staged:ident, $log:expr, $model:expr, $rest:expr, $gone:expr, $faulty:expr, $accept:expr) => {{
         let mut chain = $chain;
         let mut before = vec![false; $staged.len()];
         loop {
@@ -34,7 +34,7 @@ macro_rules! submit {
                 break false;
             }
             let post = $log.post.take().expect(WHO_TOOK_IT_KNOWS);
-            let count = accepted(&post, $staged.len(), $faulty);
+            let count = accepted(&post, $staged.len(), $faulty || $gone);
             $model.posted(&$staged, count, &post, &before);
             for id in $staged.drain(..count).map(|one| one.id) {
                 $accept(id);
@@ -55,9 +55,9 @@ macro_rules! submit {
                     assert_eq!(rest.len(), $staged.len());
                     $faulty = false;
                     match $rest {
-                        Fate::Submit => chain = rest,
+                        Fate::Submit if !$gone => chain = rest,
                         Fate::Drop | Fate::Forget => break false,
-                        Fate::TakeApart => {
+                        Fate::Submit | Fate::TakeApart => {
                             take_apart!(rest, $staged);
                             break false;
                         }
@@ -152,7 +152,8 @@ impl<T: Transport> World<'_, '_, '_, T> {
                 |id| accepted.extend(arrivals.iter().filter(|(_, arrival)| arrival.id() == id));
             let (log, model) = (&side.send_log, &mut side.send_model);
             let faulty = &mut side.send_is_faulty;
-            side.is_unknown |= submit!(chain, staged, log, model, ordered.rest, *faulty, accept);
+            side.is_unknown |=
+                submit!(chain, staged, log, model, ordered.rest, self.is_gone, *faulty, accept);
         } else {
             throw_away!(chain, staged, ordered.fate, owns_memory);
         }
@@ -198,6 +199,7 @@ impl<T: Transport> World<'_, '_, '_, T> {
                         log,
                         model,
                         ordered.rest,
+                        self.is_gone,
                         $of.recv_is_faulty,
                         |_: u32| ()
                     )
@@ -244,6 +246,7 @@ impl<T: Transport> World<'_, '_, '_, T> {
                         log,
                         model,
                         Fate::Submit,
+                        self.is_gone,
                         $of.recv_is_faulty,
                         |_: u32| ()
                     );

@@ -199,6 +199,7 @@ pub(crate) enum Step {
     Close(usize, bool),
     Open,
     Destroy(usize),
+    RemoveDevice,
 }
 
 impl Step {
@@ -227,6 +228,7 @@ impl Step {
                 2 => Self::Close(side, yes),
                 3 => Self::Destroy(side),
                 4..=5 => Self::HoldAcks(side, false),
+                6 if b[3] % 4 == 3 => Self::RemoveDevice,
                 _ => Self::DropPeer(side, false),
             },
         }

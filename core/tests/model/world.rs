@@ -24,6 +24,7 @@ pub(crate) fn run<T: Transport>(setup: [u8; 16], steps: &[[u8; 8]]) -> usize {
     let (mut sends, mut recvs) = (SendStaging::new(), RecvStaging::new());
     let mut storage = Storage::<T>::new();
     let first = steps.len() * usize::from(setup.first_life) / 256;
+    let mut is_gone = false;
     for steps in [&steps[..first], &steps[first..]] {
         memory.iter().for_each(|region| region.write_at(WORD_AT as usize, &[0; 8]).unwrap());
         let (common, sides) = bed::sides(&device, domain, &setup, &queues, &mut storage);
@@ -41,12 +42,14 @@ pub(crate) fn run<T: Transport>(setup: [u8; 16], steps: &[[u8; 8]]) -> usize {
             pool: &mut pool,
             memory: &memory,
             kept: Vec::new(),
+            is_gone,
         };
         world.agree();
         for step in steps {
             world.take_step(Step::decode(*step));
             world.agree();
         }
+        is_gone = world.is_gone;
         world.end();
     }
     drop(queues);
@@ -100,6 +103,10 @@ impl<T: Transport> World<'_, '_, '_, T> {
             }
             Step::Open => self.sides.iter_mut().for_each(Side::open),
             Step::Destroy(side) => self.destroy(side),
+            Step::RemoveDevice => {
+                self.device.remove();
+                self.is_gone = true;
+            }
         }
     }
 
@@ -114,7 +121,8 @@ impl<T: Transport> World<'_, '_, '_, T> {
     fn poll(&mut self, queue: usize, take: usize, astray: bool, keep: bool) {
         let polled = &mut self.queues[queue];
         let Ok(batch) = polled.completions.poll() else {
-            assert!(self.setup.is_tight, "a completion queue with room enough broke");
+            let may_break = self.setup.is_tight || self.is_gone;
+            assert!(may_break, "a completion queue with room enough broke");
             return;
         };
         let mut log = polled.log.polled.borrow_mut();
@@ -247,7 +255,7 @@ impl<T: Transport> World<'_, '_, '_, T> {
 
     /// Ends a life: every context comes back, one way or another.
     fn end(mut self) {
-        if !self.setup.ends_badly {
+        if !self.setup.ends_badly && !self.is_gone {
             self.end_well();
         }
         (0..2).for_each(|side| self.destroy(side));
