@@ -272,6 +272,42 @@ fn f64_closing_with_work_outstanding_gives_every_context_back() {
 }
 
 #[test]
+fn f40_a_wait_for_a_peer_that_says_nothing_ends_at_its_deadline_and_loses_nothing() {
+    let (mut client, mut server) = pair(Options::new().blocks(4, 64), 2);
+    for _ in 0..3 {
+        let error = client.recv_completion(Duration::from_millis(2)).unwrap_err();
+        assert_eq!(error, WaitError::TimedOut { in_flight: 2 });
+    }
+    assert_eq!((client.receives_posted(), client.closed()), (2, None));
+    // What comes after all finds its receive.
+    let block = server.block().unwrap();
+    server.post_send(block).unwrap();
+    assert!(client.recv_completion(soon()).unwrap().outcome.is_done());
+    assert_eq!(client.receives_posted(), 1);
+}
+
+#[test]
+fn f63_an_endpoint_its_blocks_and_its_shared_memory_go_in_any_order() {
+    let device = device();
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        let (mut client, server) = pair_on::<Block>(device, Options::new().blocks(8, 64), 2);
+        let shared = client.share(64, Rights::READ_SOURCE.and(Rights::WRITE_TARGET)).unwrap();
+        let (posted, block) = (client.block().unwrap(), client.block());
+        client.post_send(posted).unwrap();
+        let mut parts = (Some(client), block, Some(shared));
+        for part in order {
+            match part {
+                0 => drop(parts.0.take()),
+                1 => drop(parts.1.take()),
+                _ => drop(parts.2.take()),
+            }
+        }
+        drop(server);
+    }
+    assert_eq!(nanoverbs_core::leaked_contexts(), 0);
+}
+
+#[test]
 fn a_dropped_endpoint_leaks_nothing_and_frees_its_place() {
     let device = device();
     for _ in 0..5 {

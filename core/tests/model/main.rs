@@ -29,9 +29,9 @@ fn told(setup: [u8; 16], steps: &[[u8; 8]]) -> String {
 /// How many cases each of the two tests has, and how long they are at most.
 fn cases() -> u32 {
     let asked = std::env::var("NANOVERBS_MODEL_CASES").ok().and_then(|cases| cases.parse().ok());
-    asked.unwrap_or(if cfg!(miri) { 6 } else { 5_000 })
+    asked.unwrap_or(if cfg!(miri) { 3 } else { 5_000 })
 }
-const STEPS: usize = if cfg!(miri) { 30 } else { 80 };
+const STEPS: usize = if cfg!(miri) { 20 } else { 80 };
 
 /// Runs a case; what went wrong as a failure of proptest, which then looks for a shorter case.
 fn case(
