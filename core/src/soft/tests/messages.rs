@@ -143,6 +143,19 @@ fn indices_wrap() {
 }
 
 #[test]
+fn a_ring_is_full_also_where_its_indices_wrap() {
+    let device = device(Profile::STRICT);
+    for start in (0..8).map(|back| usize::MAX - back) {
+        let mut bed = Bed::unconnected(&device, |config| config);
+        bed.a.control.start_at(start);
+        bed.a.control.connect(&bed.b.control).unwrap();
+        // Nobody has a receive, so all of them wait.
+        assert!((0..8).all(|id| bed.send(id, 8, SIGNALED) == 0));
+        assert_eq!(bed.send(8, 8, SIGNALED), 12, "from {start:#x} on");
+    }
+}
+
+#[test]
 fn a_sender_waits_for_a_late_receive_for_ever_with_a_count_of_seven() {
     let device = device(Profile::STRICT);
     let mut bed = Bed::new(&device);
