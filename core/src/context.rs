@@ -5,7 +5,7 @@
 //! can free or reuse the memory too early.
 //!
 //! [`SendBuffers`] and [`RecvBuffers`] say which memory a value names. [`crate::Block`] implements both, and
-//! `(B, T)`, `[B; N]`, `heapless::Vec<B, N>` and `Option<B>` pass them on: a program pairs blocks with its own data and
+//! `(B, T)`, [`Tagged`], `[B; N]`, `heapless::Vec<B, N>` and `Option<B>` pass them on: a program pairs blocks with its own data and
 //! writes no unsafe code. `()` names no memory at all.
 //!
 //! Called by `push`, on the posting thread.
@@ -51,8 +51,9 @@ pub unsafe trait RecvBuffers: 'static {
     /// go into datagram queues, and no others do.
     const DATAGRAM: bool = false;
 
-    /// Names each piece of memory, in the order in which the message fills them.
-    fn scatter(&self, list: &mut SliceList<'_>);
+    /// Names each piece of memory, in the order in which the message fills them. A [`crate::Block`] is as long as
+    /// it can be from then on.
+    fn scatter(&mut self, list: &mut SliceList<'_>);
 }
 
 /// The row of pieces that a request is made of, being filled. A step of `push`.
@@ -163,26 +164,63 @@ unsafe impl SendBuffers for () {
 // SAFETY: it names no memory.
 unsafe impl RecvBuffers for () {
     #[inline(always)]
-    fn scatter(&self, _: &mut SliceList<'_>) {}
+    fn scatter(&mut self, _: &mut SliceList<'_>) {}
+}
+
+/// Buffers with data of the program's own, where a pair will not do: it is also the bytes that its buffers
+/// are, so it goes out inline as well ([`SendChain::push_inline`](crate::SendChain::push_inline)).
+///
+/// The buffers need not be registered memory for that: an array of bytes is enough.
+///
+/// ```
+/// use nanoverbs_core::Tagged;
+///
+/// let order = Tagged { buffers: *b"BUY 100", tag: 4711_u64 };
+/// let bytes: &[u8] = order.as_ref();
+/// assert_eq!((bytes, order.tag), (&b"BUY 100"[..], 4711));
+/// ```
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Tagged<B, T> {
+    /// What the message is made of, or goes into.
+    pub buffers: B,
+    /// What the program wants to know of the request when it has ended.
+    pub tag: T,
+}
+
+impl<B: AsRef<[u8]>, T> AsRef<[u8]> for Tagged<B, T> {
+    #[inline(always)]
+    fn as_ref(&self) -> &[u8] {
+        self.buffers.as_ref()
+    }
 }
 
 macro_rules! pass_on {
-    ($buffers:ident, $names:ident $(, $DATAGRAM:ident)?) => {
+    ($buffers:ident, $names:ident, ($($reference:tt)+) $this:ident $(, $DATAGRAM:ident)?) => {
         // SAFETY: the memory is the first field's, which lives as long as the pair.
         unsafe impl<B: $buffers, T: 'static> $buffers for (B, T) {
             $(const $DATAGRAM: bool = B::$DATAGRAM;)?
 
             #[inline(always)]
-            fn $names(&self, list: &mut SliceList<'_>) {
-                self.0.$names(list);
+            fn $names($($reference)+ $this, list: &mut SliceList<'_>) {
+                $this.0.$names(list);
+            }
+        }
+
+        // SAFETY: the memory is that of the buffers, which live as long as the value.
+        unsafe impl<B: $buffers, T: 'static> $buffers for Tagged<B, T> {
+            $(const $DATAGRAM: bool = B::$DATAGRAM;)?
+
+            #[inline(always)]
+            fn $names($($reference)+ $this, list: &mut SliceList<'_>) {
+                $this.buffers.$names(list);
             }
         }
 
         // SAFETY: the memory is that of the elements, which live as long as the array.
         unsafe impl<B: $buffers, const N: usize> $buffers for [B; N] {
             #[inline(always)]
-            fn $names(&self, list: &mut SliceList<'_>) {
-                for buffers in self {
+            fn $names($($reference)+ $this, list: &mut SliceList<'_>) {
+                for buffers in $this {
                     buffers.$names(list);
                 }
             }
@@ -191,8 +229,8 @@ macro_rules! pass_on {
         // SAFETY: the memory is that of the elements, which live as long as the vector, wherever it is.
         unsafe impl<B: $buffers, const N: usize> $buffers for heapless::Vec<B, N> {
             #[inline(always)]
-            fn $names(&self, list: &mut SliceList<'_>) {
-                for buffers in self {
+            fn $names($($reference)+ $this, list: &mut SliceList<'_>) {
+                for buffers in $this {
                     buffers.$names(list);
                 }
             }
@@ -203,8 +241,8 @@ macro_rules! pass_on {
             $(const $DATAGRAM: bool = B::$DATAGRAM;)?
 
             #[inline(always)]
-            fn $names(&self, list: &mut SliceList<'_>) {
-                if let Some(buffers) = self {
+            fn $names($($reference)+ $this, list: &mut SliceList<'_>) {
+                if let Some(buffers) = $this {
                     buffers.$names(list);
                 }
             }
@@ -212,5 +250,5 @@ macro_rules! pass_on {
     };
 }
 
-pass_on!(SendBuffers, gather);
-pass_on!(RecvBuffers, scatter, DATAGRAM);
+pass_on!(SendBuffers, gather, (&) self);
+pass_on!(RecvBuffers, scatter, (&mut) self, DATAGRAM);

@@ -137,7 +137,7 @@ unsafe impl RecvBuffers for Datagram {
     const DATAGRAM: bool = true;
 
     #[inline(always)]
-    fn scatter(&self, list: &mut SliceList<'_>) {
+    fn scatter(&mut self, list: &mut SliceList<'_>) {
         list.push(self.block.slice());
     }
 }

@@ -11,9 +11,9 @@
 //! Invariants:
 //!
 //! * Every index is a member's, or it waits in `line`: ready in `head..ripe`, and in `ripe..tail`
-//!   until the completion queue was seen empty once since its member left. Only then is the room of
-//!   that member in the completion queue given back, because its last completions may have filled
-//!   it.
+//!   until its member's last completions are out: the completion queue was seen empty, or as many
+//!   were fetched as it can hold. Only then is the room of that member in the completion queue given
+//!   back, because its last completions may have filled it.
 //! * No two members ever have the same number, so a completion of a member that left is
 //!   [`Route::Stale`], also when its index is used again.
 
@@ -86,6 +86,9 @@ pub struct Group<const N: usize> {
     head: u32,
     ripe: u32,
     tail: u32,
+    /// Where `tail` was when `fetched` completions had been fetched; `ripe` when nobody waits for that.
+    marked: u32,
+    fetched: u32,
     /// The block of numbers that is being handed out, or `None` before the first member.
     block: Option<u32>,
     stale: usize,
@@ -115,6 +118,8 @@ impl<const N: usize> Group<N> {
             head: 0,
             ripe: N as u32,
             tail: N as u32,
+            marked: N as u32,
+            fetched: 0,
             block: None,
             stale: 0,
         }
@@ -124,8 +129,8 @@ impl<const N: usize> Group<N> {
     /// for `sends` and `receives` in flight, and gives the seats to make its two queues with
     /// ([`crate::SendQueue::with_seat`], [`crate::RecvQueue::with_seat`]).
     ///
-    /// Where a member has left and there is no index or room without it, this looks whether the
-    /// completion queue is empty ([`Group::settle`]).
+    /// Where a member has left and there is no index or room without it, this looks whether its last
+    /// completions are out ([`Group::settle`]).
     ///
     /// # Errors
     ///
@@ -197,8 +202,8 @@ impl<const N: usize> Group<N> {
     }
 
     /// Ends a membership, once the queue pair is destroyed: completions of it that are still on
-    /// their way are stale from now on. Its index and its room come back when the completion queue
-    /// was seen empty, see [`Group::settle`].
+    /// their way are stale from now on. Its index and its room come back when those are out, see
+    /// [`Group::settle`].
     ///
     /// # Errors
     ///
@@ -214,9 +219,10 @@ impl<const N: usize> Group<N> {
         Ok(())
     }
 
-    /// Takes the indices and the room of those who left back, if the completion queue is empty now.
-    /// Says how many. Call it when a poll brought nothing and [`Group::leaving`] is not 0; what it
-    /// finds in the completion queue stays for the next poll.
+    /// Takes the indices and the room of those who left back, if the completion queue is empty now, or as
+    /// many completions were fetched since an earlier call as it can hold: theirs are out then. Says how
+    /// many. Call it when [`Group::leaving`] is not 0; what it finds in the completion queue stays for
+    /// the next poll.
     ///
     /// # Errors
     ///
@@ -225,16 +231,27 @@ impl<const N: usize> Group<N> {
         &mut self,
         completions: &mut Completions<P, BATCH>,
     ) -> Result<u32, PollError> {
-        let leaving = self.leaving();
-        if leaving == 0 || completions.poll()?.len() > 0 {
+        let before = self.ripe;
+        if before == self.tail {
             return Ok(0);
         }
-        while self.ripe != self.tail {
+        let is_empty = completions.poll()?.len() == 0;
+        let fetched = completions.fetched();
+        let out = fetched.wrapping_sub(self.fetched) >= completions.capacity();
+        let end = match (is_empty, out) {
+            (true, _) => self.tail,
+            (false, true) => self.marked,
+            (false, false) => self.ripe,
+        };
+        while self.ripe != end {
             let index = self.line[(self.ripe & Self::MASK) as usize];
             completions.detach(self.room[usize::from(index)]);
             self.ripe = self.ripe.wrapping_add(1);
         }
-        Ok(leaving)
+        if self.marked.wrapping_sub(before) <= end.wrapping_sub(before) {
+            (self.marked, self.fetched) = (self.tail, fetched);
+        }
+        Ok(end.wrapping_sub(before))
     }
 
     /// How many members there are.
@@ -247,7 +264,7 @@ impl<const N: usize> Group<N> {
         self.len() == 0
     }
 
-    /// How many have left and wait for the completion queue to be seen empty.
+    /// How many have left and wait for their last completions to be out.
     pub const fn leaving(&self) -> u32 {
         self.tail.wrapping_sub(self.ripe)
     }
@@ -294,8 +311,8 @@ pub enum JoinError {
         /// How many that is.
         members: u32,
     },
-    /// The only indices left are of members who left, and the completion queue was not seen empty
-    /// since. Poll and retire, then try again.
+    /// The only indices left are of members who left, and their last completions may not be out yet. Poll
+    /// and retire, then try again.
     Leaving {
         /// How many those are.
         leaving: u32,
@@ -313,7 +330,10 @@ impl fmt::Display for JoinError {
         match self {
             Self::Full { members } => write!(f, "the group has {members} members already"),
             Self::Leaving { leaving } => {
-                write!(f, "{leaving} members have left, but the completion queue is not empty yet")
+                write!(
+                    f,
+                    "{leaving} members have left, and their last completions may not be out yet"
+                )
             }
             Self::NoSerial => crate::ConfigError::NoSerial.fmt(f),
             Self::CqTooSmall(error) => error.fmt(f),

@@ -17,7 +17,7 @@ pub use region::{Domain, OutOfRegion, Region, Registration, RemoteRegion, Shared
 
 #[expect(unsafe_code, reason = "the buffer traits are promises to a device")]
 mod context;
-pub use context::{RecvBuffers, SendBuffers, SliceList};
+pub use context::{RecvBuffers, SendBuffers, SliceList, Tagged};
 
 #[expect(unsafe_code, reason = "a port's promises free buffers")]
 pub mod port;

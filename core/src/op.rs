@@ -39,7 +39,7 @@ mod sealed {
 /// write, and what stays on this side takes any.
 pub trait Operation<C>: Header + sealed::Takes<C> {
     #[doc(hidden)]
-    fn names(context: &C, list: &mut SliceList<'_>);
+    fn names(context: &mut C, list: &mut SliceList<'_>);
 }
 
 /// What every operation says of itself. Sealed: the accounting rests on it.
@@ -298,21 +298,21 @@ impl<C: RecvBuffers> sealed::Takes<C> for Read {}
 
 impl<C: SendBuffers> Operation<C> for Send {
     #[inline(always)]
-    fn names(context: &C, list: &mut SliceList<'_>) {
+    fn names(context: &mut C, list: &mut SliceList<'_>) {
         context.gather(list);
     }
 }
 
 impl<C: SendBuffers> Operation<C> for Write {
     #[inline(always)]
-    fn names(context: &C, list: &mut SliceList<'_>) {
+    fn names(context: &mut C, list: &mut SliceList<'_>) {
         context.gather(list);
     }
 }
 
 impl<C: RecvBuffers> Operation<C> for Read {
     #[inline(always)]
-    fn names(context: &C, list: &mut SliceList<'_>) {
+    fn names(context: &mut C, list: &mut SliceList<'_>) {
         context.scatter(list);
     }
 }

@@ -130,7 +130,7 @@ unsafe impl SendBuffers for Part {
 // SAFETY: as above.
 unsafe impl RecvBuffers for Part {
     #[inline(always)]
-    fn scatter(&self, list: &mut SliceList<'_>) {
+    fn scatter(&mut self, list: &mut SliceList<'_>) {
         list.push(self.slice());
     }
 }

@@ -155,7 +155,8 @@ impl Pool {
         Ok(Self { free, root, headers: all, region })
     }
 
-    /// A free block, or `None` when all are out. Its bytes are what the last holder left.
+    /// A free block, as long as it can be, or `None` when all are out. Its bytes are what the last holder
+    /// left.
     #[inline(always)]
     pub fn allocate(&mut self) -> Option<Block> {
         if self.free.is_null() {
@@ -167,7 +168,11 @@ impl Pool {
         let header = NonNull::new(self.free)?;
         // SAFETY: a header on the free list is reached by the pool alone.
         self.free = unsafe { header.as_ref() }.next.with(|next| unsafe { *next });
-        Some(Block(header))
+        let block = Block(header);
+        let len = block.slice().len();
+        // SAFETY: the block was just made, and nobody else has it.
+        unsafe { (*header.as_ptr()).body.len = len };
+        Some(block)
     }
 
     /// Takes a block back, on the thread that owns the pool: without the atomic step that dropping it
@@ -260,8 +265,10 @@ impl core::error::Error for StillOut {}
 
 /// A block of registered memory, and the right to use it. One pointer wide.
 ///
-/// It derefs to its message, the first [`Block::len`] bytes; a fresh one is as long as it can be. A
-/// SEND or WRITE sends the message; a receive or READ may fill the whole block.
+/// It derefs to its message, the first [`Block::len`] bytes. One that was just allocated, or comes back from
+/// a receive or READ, is as long as it can be: how much of it came is in the outcome
+/// ([`Success::byte_len`](crate::Success::byte_len)), and what lies behind that is older. A SEND or WRITE
+/// sends the message, so set its length before; a receive or READ may fill the whole block.
 pub struct Block(NonNull<BlockHeader>);
 
 // SAFETY: a block is the exclusive owner of its memory and of its header's body; the way back to the
@@ -381,8 +388,11 @@ unsafe impl SendBuffers for Block {
 // SAFETY: as above; the whole block may be written, whatever the message's length is.
 unsafe impl RecvBuffers for Block {
     #[inline(always)]
-    fn scatter(&self, list: &mut SliceList<'_>) {
-        list.push(self.slice());
+    fn scatter(&mut self, list: &mut SliceList<'_>) {
+        let whole = self.slice();
+        // SAFETY: the block is borrowed exclusively, and with it the body.
+        unsafe { (*self.0.as_ptr()).body.len = whole.len() };
+        list.push(whole);
     }
 }
 

@@ -21,6 +21,8 @@ use crate::abi::{RecvWr, SendWr, Wc};
 /// * Anything else, with `bad` left null, means that it is not known what the device took.
 /// * A request of which the device took possession is copied during the call; the memory that its
 ///   pieces name is used until its completion and no longer, inline data during the call only.
+/// * [`is_gone`](Self::is_gone) is true only when no device uses the memory of a request that was posted
+///   here, and none will.
 /// * [`DATAGRAM`](Self::DATAGRAM) is true when it leads to a datagram queue pair, and false otherwise: what a
 ///   request says beside its operation depends on it, and a device follows the address handle of a
 ///   datagram.
@@ -38,6 +40,12 @@ pub unsafe trait SendPort {
     /// name memory that stays valid, registered and untouched until its completion. `bad` holds
     /// null.
     unsafe fn post_send(&mut self, first: *mut SendWr, bad: &mut *mut SendWr) -> i32;
+
+    /// Whether the queue pair is known to be gone: destroyed, or its device taken away, so that no device uses
+    /// the memory of its requests any more. A port that cannot tell says false.
+    fn is_gone(&self) -> bool {
+        false
+    }
 }
 
 /// The way to a device's receive queue. The shape is that of `ibv_post_recv(3)`.
@@ -57,6 +65,12 @@ pub unsafe trait RecvPort {
     ///
     /// As for [`SendPort::post_send`].
     unsafe fn post_recv(&mut self, first: *mut RecvWr, bad: &mut *mut RecvWr) -> i32;
+
+    /// Whether the queue pair is known to be gone: destroyed, or its device taken away, so that no device uses
+    /// the memory of its requests any more. A port that cannot tell says false.
+    fn is_gone(&self) -> bool {
+        false
+    }
 }
 
 /// The way to a receive queue that queue pairs share, which can say when it runs low.
@@ -103,6 +117,10 @@ unsafe impl<P: SendPort + ?Sized> SendPort for &mut P {
         // SAFETY: the caller's promise.
         unsafe { (**self).post_send(first, bad) }
     }
+
+    fn is_gone(&self) -> bool {
+        (**self).is_gone()
+    }
 }
 
 // SAFETY: the port behind the reference keeps the promises.
@@ -113,6 +131,10 @@ unsafe impl<P: RecvPort + ?Sized> RecvPort for &mut P {
     unsafe fn post_recv(&mut self, first: *mut RecvWr, bad: &mut *mut RecvWr) -> i32 {
         // SAFETY: the caller's promise.
         unsafe { (**self).post_recv(first, bad) }
+    }
+
+    fn is_gone(&self) -> bool {
+        (**self).is_gone()
     }
 }
 
@@ -165,6 +187,10 @@ unsafe impl<P: SendPort> SendPort for Datagrams<P> {
         // SAFETY: the caller's promise.
         unsafe { self.0.post_send(first, bad) }
     }
+
+    fn is_gone(&self) -> bool {
+        self.0.is_gone()
+    }
 }
 
 // SAFETY: the port inside keeps the promises.
@@ -175,5 +201,9 @@ unsafe impl<P: RecvPort> RecvPort for Datagrams<P> {
     unsafe fn post_recv(&mut self, first: *mut RecvWr, bad: &mut *mut RecvWr) -> i32 {
         // SAFETY: the caller's promise.
         unsafe { self.0.post_recv(first, bad) }
+    }
+
+    fn is_gone(&self) -> bool {
+        self.0.is_gone()
     }
 }

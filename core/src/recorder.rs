@@ -14,7 +14,7 @@ const ROW: usize = 32;
 const FIRST_BITS: u32 = ROW.ilog2();
 
 /// A histogram of fixed size, for values below 2^(`ROWS` + 4); with 32 rows that is a minute in
-/// nanoseconds. What is beyond counts as the highest.
+/// nanoseconds. What is beyond falls into the last bucket, whose quantiles are the greatest value.
 ///
 /// 128 bytes a row. The values may have any unit.
 ///
@@ -104,6 +104,9 @@ impl<const ROWS: usize> Recorder<ROWS> {
         for (last, count) in self.buckets() {
             seen += u128::from(count);
             if seen >= wanted {
+                // The last bucket has no upper end.
+                let is_beyond = last == Self::last_of(ROWS - 1, ROW - 1);
+                let last = if is_beyond { self.max } else { last };
                 return Some(last.clamp(self.min, self.max));
             }
         }

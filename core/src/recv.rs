@@ -284,6 +284,18 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
         self.shut(Cause::Gone);
     }
 
+    /// The same where the port knows by itself that the queue pair is gone, as the soft device's do once its
+    /// control was dropped: says whether it does. Poll before, so that what has an outcome gets it.
+    pub fn try_abandon(&mut self) -> bool {
+        let is_gone = self.hot.port.is_gone();
+        if is_gone {
+            // SAFETY: the port promises that no device uses the buffers. A completion of this queue that is
+            // polled later finds nothing in flight, and comes back as foreign.
+            unsafe { self.abandon() };
+        }
+        is_gone
+    }
+
     /// Gives port and storage back, when every context has been taken.
     ///
     /// # Errors
@@ -310,7 +322,7 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
         C: RecvBuffers,
     {
         // SAFETY: the slot was written by `push`, and counts as free again.
-        let context = unsafe { (*slot).context.assume_init_read() };
+        let mut context = unsafe { (*slot).context.assume_init_read() };
         let mut list = SliceList::inspector(self.hot.domain, Wanted::SINK);
         context.scatter(&mut list);
         let error = list.refusal(u32::from(self.hot.max_sges).min(row), u64::MAX);

@@ -395,6 +395,18 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
         self.shut(Cause::Gone);
     }
 
+    /// The same where the port knows by itself that the queue pair is gone, as the soft device's do once its
+    /// control was dropped: says whether it does. Poll before, so that what has an outcome gets it.
+    pub fn try_abandon(&mut self) -> bool {
+        let is_gone = self.hot.port.is_gone();
+        if is_gone {
+            // SAFETY: the port promises that no device uses the buffers. A completion of this queue that is
+            // polled later finds nothing in flight, and comes back as foreign.
+            unsafe { self.abandon() };
+        }
+        is_gone
+    }
+
     /// Gives port and storage back, when every context has been taken.
     ///
     /// # Errors
@@ -439,9 +451,9 @@ impl<P, C, const N: usize> SendQueue<'_, P, C, N> {
     /// context out of its slot again.
     fn refuse<O: op::Operation<C>>(&self, slot: *mut SendSlot<C>, row: u32) -> Rejected<C> {
         // SAFETY: the slot was written by `push`, and counts as free again.
-        let context = unsafe { (*slot).context.assume_init_read() };
+        let mut context = unsafe { (*slot).context.assume_init_read() };
         let mut list = SliceList::inspector(self.hot.domain, op::wanted::<O>());
-        O::names(&context, &mut list);
+        O::names(&mut context, &mut list);
         let granted = if O::READS { self.hot.max_read_sges } else { self.cold.max_sges };
         let error = list.refusal(u32::from(granted).min(row), self.hot.max_message.into());
         Rejected { context, error }

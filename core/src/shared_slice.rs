@@ -85,7 +85,7 @@ unsafe impl<O: 'static> SendBuffers for SharedSlice<O> {
 // SAFETY: as above.
 unsafe impl<O: 'static> RecvBuffers for SharedSlice<O> {
     #[inline(always)]
-    fn scatter(&self, list: &mut SliceList<'_>) {
+    fn scatter(&mut self, list: &mut SliceList<'_>) {
         list.push(self.slice);
     }
 }

@@ -129,6 +129,32 @@ fn an_empty_poll_before_the_leave_does_not_count() {
 }
 
 #[test]
+fn a_completion_queue_that_is_never_empty_holds_nobody_up() {
+    let (mut queue, mut group) = (queue(64), Group::<2>::new());
+    let (_stays, busy, _) = join(&mut queue, &mut group);
+    let (leaves, _, _) = join(&mut queue, &mut group);
+    group.leave(leaves).unwrap();
+    // As many completions as fit, and one more, so that it is never empty.
+    let (mut polled, mut refused) = (0, 0);
+    complete(&mut queue, busy);
+    let joined = loop {
+        complete(&mut queue, busy);
+        match group.join(&mut queue, 1, 1) {
+            Ok(joined) => break joined,
+            Err(error) => assert_eq!(error, JoinError::Leaving { leaving: 1 }),
+        }
+        refused += 1;
+        polled += queue.poll().unwrap().take(1).count();
+        assert!(polled < 200, "it is starved");
+    };
+    assert!(
+        (64..=66).contains(&refused),
+        "not before the completion queue has gone round: {refused}"
+    );
+    assert_eq!(joined.member.index(), 1);
+}
+
+#[test]
 fn room_is_reserved_at_joining_and_comes_back_when_the_last_completions_are_out() {
     let (mut queue, mut group) = (queue(10), Group::<4>::new());
     let first = group.join(&mut queue, 4, 4).unwrap();

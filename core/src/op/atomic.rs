@@ -131,7 +131,7 @@ macro_rules! atomic {
 
         impl<C: RecvBuffers> Operation<C> for $Op {
             #[inline(always)]
-            fn names(context: &C, list: &mut SliceList<'_>) {
+            fn names(context: &mut C, list: &mut SliceList<'_>) {
                 context.scatter(list);
             }
         }

@@ -139,7 +139,7 @@ impl Header for Datagram {
 
 impl<C: SendBuffers> Operation<C> for Datagram {
     #[inline(always)]
-    fn names(context: &C, list: &mut SliceList<'_>) {
+    fn names(context: &mut C, list: &mut SliceList<'_>) {
         context.gather(list);
     }
 }

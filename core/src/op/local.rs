@@ -58,7 +58,7 @@ impl Header for Invalidate {
 
 impl<C> Operation<C> for Invalidate {
     #[inline(always)]
-    fn names(_: &C, _: &mut SliceList<'_>) {}
+    fn names(_: &mut C, _: &mut SliceList<'_>) {}
 }
 
 /// Opens a memory window: gives the peer a key of its own to a piece of a region, in the order of the send
@@ -132,5 +132,5 @@ impl Header for BindWindow {
 
 impl<C> Operation<C> for BindWindow {
     #[inline(always)]
-    fn names(_: &C, _: &mut SliceList<'_>) {}
+    fn names(_: &mut C, _: &mut SliceList<'_>) {}
 }

@@ -81,3 +81,23 @@ fn blocks_dropped_on_another_thread_are_allocated_again_on_the_owners() {
         });
     }
 }
+
+#[test]
+fn a_block_is_as_long_as_it_can_be_when_it_is_allocated_and_when_it_is_received_into() {
+    let mut pool = pool(1, 16);
+    for back in [drop as fn(Block), |block| drop((block,))] {
+        let mut block = pool.allocate().unwrap();
+        assert_eq!(block.len(), 16);
+        block.set_len(2).unwrap();
+        back(block);
+    }
+    let mut block = pool.allocate().unwrap();
+    block.set_len(2).unwrap();
+    pool.free(block);
+    let mut block = pool.allocate().unwrap();
+    assert_eq!(block.len(), 16, "also when the pool was given it back");
+    block.set_len(2).unwrap();
+    let domain = block.slice().tag;
+    block.scatter(&mut SliceList::inspector(domain, crate::region::Wanted::SINK));
+    assert_eq!(block.len(), 16, "a message of any length may come");
+}

@@ -84,3 +84,12 @@ fn a_full_bucket_stays_full() {
     recorder.record(1);
     assert_eq!(recorder.counts[0][1], u32::MAX);
 }
+
+#[test]
+fn a_quantile_beyond_the_last_row_is_the_greatest_value() {
+    let mut recorder = Recorder::<32>::new();
+    recorder.record(5);
+    recorder.record(100_000_000_000);
+    assert_eq!(recorder.quantile(1, 1), Some(100_000_000_000));
+    assert_eq!(recorder.quantile(1, 2), Some(5));
+}

@@ -104,7 +104,7 @@ impl<'q, 's, P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usi
         C: RecvBuffers,
     {
         // SAFETY: the slot was written by `push`, and counts as free again.
-        let context = unsafe { (*slot).context.assume_init_read() };
+        let mut context = unsafe { (*slot).context.assume_init_read() };
         let mut list = SliceList::inspector(self.queue.hot.domain, Wanted::SINK);
         context.scatter(&mut list);
         let error = list.refusal(u32::from(self.queue.hot.max_sges).min(SGES as u32), u64::MAX);

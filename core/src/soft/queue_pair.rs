@@ -26,6 +26,8 @@ pub(super) struct Slot<const DEPTH: usize, const SGES: usize, const INLINE: usiz
     /// Fewer receives than this are an event, 0 for none; and whether there was one.
     pub(super) limit: AtomicU32,
     pub(super) ran_low: AtomicBool,
+    /// The engine will not look at it again.
+    pub(super) is_gone: AtomicBool,
 }
 
 impl<const DEPTH: usize, const SGES: usize, const INLINE: usize> Slot<DEPTH, SGES, INLINE> {
@@ -37,6 +39,7 @@ impl<const DEPTH: usize, const SGES: usize, const INLINE: usize> Slot<DEPTH, SGE
                 ends: AtomicU32::new(0),
                 limit: AtomicU32::new(0),
                 ran_low: AtomicBool::new(false),
+                is_gone: AtomicBool::new(false),
             }
         }
     }
@@ -137,6 +140,11 @@ unsafe impl<const DEPTH: usize, const SGES: usize, const INLINE: usize> SendPort
             )
         }
     }
+
+    fn is_gone(&self) -> bool {
+        // Acquire, pairs with the release in `Driver::destroy`: the engine's last look comes before.
+        self.slot.is_gone.load(Ordering::Acquire)
+    }
 }
 
 // SAFETY: as for the send end.
@@ -154,6 +162,11 @@ unsafe impl<const DEPTH: usize, const SGES: usize, const INLINE: usize> RecvPort
                 |wr, limits, into| RecvRequest::copy(wr, limits, into),
             )
         }
+    }
+
+    fn is_gone(&self) -> bool {
+        // Acquire, pairs with the release in `Driver::destroy`: the engine's last look comes before.
+        self.slot.is_gone.load(Ordering::Acquire)
     }
 }
 

@@ -91,7 +91,7 @@ unsafe impl<T: Transport> SendBuffers for Context<T> {
 unsafe impl<T: Transport> RecvBuffers for Context<T> {
     const DATAGRAM: bool = T::DATAGRAM;
 
-    fn scatter(&self, list: &mut SliceList<'_>) {
+    fn scatter(&mut self, list: &mut SliceList<'_>) {
         self.buffers.scatter(list);
     }
 }

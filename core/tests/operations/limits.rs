@@ -108,3 +108,28 @@ fn f13_inline_data_is_limited_by_what_was_granted_not_by_what_was_asked_for() {
     let refused = device.queue_pair(QpConfig::new(domain).inline(65), &queue, &queue);
     assert!(matches!(refused.map(drop), Err(QueuePairError::Inline { .. })));
 }
+
+#[test]
+fn f64_silent_requests_come_back_once_the_queue_pair_is_destroyed_without_a_promise() {
+    for profile in profiles() {
+        let device = device(profile);
+        let (mut a, mut b, domain) = pair::<Option<Block>>(device);
+        let mut pool = pool(device, domain, 4, 8);
+        b.post_recv(Some(pool.allocate().unwrap()));
+        b.post_recv(Some(pool.allocate().unwrap()));
+        a.post(op::Send::new(), Some(filled(&mut pool, 8, 1))).unwrap();
+        assert!(b.received().outcome.is_done());
+        a.control.disconnect();
+        assert!(a.try_sent().is_none(), "it is done, and nothing will say so");
+        assert_eq!((a.sends.in_flight(), a.sends.silent()), (1, 1));
+        assert!(!a.sends.try_abandon() && !b.recvs.try_abandon(), "they live");
+        let (Side { mut sends, control: one, .. }, Side { mut recvs, control: other, .. }) = (a, b);
+        drop((one, other));
+        assert!(sends.try_abandon() && recvs.try_abandon());
+        for ended in [sends.take(), recvs.take()] {
+            let ended = ended.expect("it comes back");
+            assert!(ended.context.is_some() && matches!(ended.outcome, Outcome::Abandoned));
+        }
+        assert!(sends.into_storage().is_ok() && recvs.into_storage().is_ok());
+    }
+}

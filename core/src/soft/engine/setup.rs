@@ -101,6 +101,8 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
             if qp.in_use {
                 qp.state = State::Error;
                 self.set_gates(id);
+                // Release, as in `destroy`.
+                self.device.slot(id).is_gone.store(true, Ordering::Release);
             }
         }
         for index in Engine::<QPS>::queues() {
@@ -317,6 +319,7 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
         slot.ends.store(ends, Ordering::Relaxed);
         slot.limit.store(0, Ordering::Relaxed);
         slot.ran_low.store(false, Ordering::Relaxed);
+        slot.is_gone.store(false, Ordering::Relaxed);
         starts
     }
 
@@ -413,6 +416,8 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
         let slot = self.device.slot(id);
         slot.send.set_gate(Gate::Closed);
         slot.recv.set_gate(Gate::Closed);
+        // Release, pairs with the acquire in the ends' `is_gone`.
+        slot.is_gone.store(true, Ordering::Release);
         let qp = self.engine.qp(id);
         let (send_cq, recv_cq, owner) = (qp.send_cq, qp.recv_cq, qp.recv_slot);
         *qp = qp.freed();
