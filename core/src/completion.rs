@@ -75,8 +75,9 @@ impl fmt::Debug for Completion {
     }
 }
 
-/// A completion that belongs to another queue, or to a request that has already ended. It comes
-/// back unharmed.
+/// A completion that belongs to another queue, or to a request that has already ended, or that came before
+/// its turn: a receive's, when the completion of one before it was dropped and not retired. It comes back
+/// unharmed.
 #[derive(Debug)]
 pub struct Foreign(pub Completion);
 

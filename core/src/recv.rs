@@ -347,7 +347,7 @@ impl<P, C, const N: usize> RecvQueue<'_, P, C, N> {
         self.hot.ended.wrapping_sub(self.hot.taken)
     }
 
-    /// Receives that may be posted now.
+    /// Receives that may be posted now; 0 once the queue is closed.
     pub const fn free(&self) -> u32 {
         self.hot.limit.saturating_sub(self.hot.next.sequence().wrapping_sub(self.hot.taken))
     }

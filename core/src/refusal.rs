@@ -247,7 +247,9 @@ pub enum SubmitError<Chain> {
         rest: Chain,
     },
     /// The device gave an error and no word on what it took. The whole chain counts as in flight,
-    /// and the queue is closed: bring the queue pair to the error state and drain it.
+    /// and the queue is closed: bring the queue pair to the error state, and poll, which flushes what the
+    /// device took. What it did not take gets no completion: destroy the queue pair, and have the rest back
+    /// from `abandon` or `try_abandon`.
     Unknown {
         /// The error number that the device gave.
         code: i32,

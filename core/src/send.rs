@@ -501,7 +501,9 @@ impl<P, C, const N: usize> SendQueue<'_, P, C, N> {
     }
 
     /// Requests in flight behind the last signaled one. When they succeed nothing says so before a signaled
-    /// one follows: who closes a queue need not wait for them.
+    /// one follows. Who wants their outcome posts one last request signaled and waits for that; who closes a
+    /// queue without need not wait for them, and gets them from [`abandon`](Self::abandon) or
+    /// [`try_abandon`](Self::try_abandon) when the queue pair is destroyed.
     pub const fn silent(&self) -> u32 {
         let loud = self.hot.due.wrapping_sub(self.hot.period as u32);
         let (behind, all) = (self.hot.next.sequence().wrapping_sub(loud), self.in_flight());
@@ -513,7 +515,7 @@ impl<P, C, const N: usize> SendQueue<'_, P, C, N> {
         self.hot.ended.wrapping_sub(self.hot.taken)
     }
 
-    /// Requests that may be posted now.
+    /// Requests that may be posted now; 0 once the queue is closed.
     pub const fn free(&self) -> u32 {
         (self.hot.limit as u32)
             .saturating_sub(self.hot.next.sequence().wrapping_sub(self.hot.taken))

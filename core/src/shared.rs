@@ -389,7 +389,7 @@ impl<P, C, const N: usize> SharedRecvQueue<'_, P, C, N> {
         self.hot.ended
     }
 
-    /// Receives that may be posted now.
+    /// Receives that may be posted now; 0 once the queue is closed.
     pub const fn free(&self) -> u32 {
         self.hot.limit.saturating_sub(self.hot.used)
     }

@@ -9,12 +9,12 @@
 //! librdmacm may close a context with its last identifier.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::cm::{CmId, EventChannel, EventKind};
+use crate::cm::{BindError, CmId, EventChannel, EventKind};
 use crate::event::{DeviceEvent, Tenants};
 use crate::sys::{self, CallError, ContextPtr};
 use crate::trace::say;
@@ -133,6 +133,21 @@ impl Device {
             OpenError::Call(error)
         })?;
         Ok(Self::new(context, limits, Anchor::Opened))
+    }
+
+    /// The device that has an address of this machine, as `ip address` shows it on the RDMA interface.
+    ///
+    /// # Errors
+    ///
+    /// [`BindError::NoRdmaDeviceForAddress`], also for addresses that stand for all devices;
+    /// [`BindError::NotOurAddress`].
+    #[doc(alias = "rdma_bind_addr")]
+    pub fn at(addr: IpAddr) -> Result<Arc<Self>, BindError> {
+        let addr = SocketAddr::new(addr, 0);
+        let channel = EventChannel::new().map_err(BindError::NoConnectionManager)?;
+        let id = Arc::new(CmId::new(&channel).map_err(BindError::Call)?);
+        id.bind(addr).map_err(|error| BindError::from_call(addr, error))?;
+        Self::of(&id).map_err(BindError::Call)?.ok_or(BindError::NoRdmaDeviceForAddress { addr })
     }
 
     /// The device that `id` is bound to: the one that other identifiers use already, or a new one.

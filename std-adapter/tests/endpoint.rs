@@ -408,3 +408,15 @@ fn f65_closing_waits_for_no_completion_that_cannot_come() {
     assert!(closed.sends.iter().all(|ended| matches!(ended.outcome, Outcome::Abandoned)));
     assert!(closed.receives.iter().all(|ended| matches!(ended.outcome, Outcome::Flushed)));
 }
+
+#[test]
+fn f63_blocks_that_outlive_their_endpoint_give_its_memory_back_when_they_go() {
+    let device = device();
+    // More rounds than the device has rows for regions.
+    for _ in 0..64 {
+        let (mut client, server) = pair_on::<Block>(device, Options::new().blocks(4, 64), 1);
+        let held = client.block().unwrap();
+        drop((client, server));
+        drop(held);
+    }
+}

@@ -157,7 +157,7 @@ pub enum BindError {
 }
 
 impl BindError {
-    pub(super) fn from_call(addr: SocketAddr, error: CallError) -> Self {
+    pub(crate) fn from_call(addr: SocketAddr, error: CallError) -> Self {
         match error.errno() {
             libc::EADDRINUSE => Self::AddressInUse { addr },
             // Every machine has these: it is the port that somebody else has.

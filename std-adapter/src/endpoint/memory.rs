@@ -2,18 +2,18 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nanoverbs_core::{
-    Block, BlockHeader, OutOfRegion, Pool, PoolRoot, Region, SharedRegion, SharedSlice,
+    Block, BlockHeader, OutOfRegion, Pool, PoolRoot, Region, SharedRegion, SharedSlice, StillOut,
 };
 
 use super::EndpointError;
 use super::driver::sealed::{Backend, Release};
 use crate::memory::{Keeper, Pages, SharedBuffer};
 
-/// Blocks of registered memory, all of one size. Dropped, it gives its memory back, or leaks it when blocks
-/// are still out.
+/// Blocks of registered memory, all of one size. Dropped, it gives its memory back; when blocks are still
+/// out, as soon as they are back and another pool is made or dropped.
 pub struct BlockPool {
     pool: Option<Pool>,
     release: Option<Release<Region>>,
@@ -25,6 +25,7 @@ impl BlockPool {
         count: usize,
         len: usize,
     ) -> Result<Self, EndpointError> {
+        drop(let_go_of_what_is_back());
         // Blocks start on cache lines of their own.
         let stride = len.next_multiple_of(64);
         let pages = Pages::new(count.saturating_mul(stride))?;
@@ -54,16 +55,49 @@ impl BlockPool {
 
 impl Drop for BlockPool {
     fn drop(&mut self) {
-        let (Some(pool), Some(release)) = (self.pool.take(), self.release.take()) else { return };
-        // With blocks out the memory is leaked: their holders, or a device, may use it at any time.
-        if let Ok((root, headers, region)) = pool.close() {
+        if let (Some(pool), Some(release)) = (self.pool.take(), self.release.take()) {
+            // With blocks out their holders, or a device, may use the memory at any time.
+            let left = give_back(Left { pool, release });
+            let mut all = let_go_of_what_is_back();
+            all.extend(left);
+        }
+    }
+}
+
+/// A pool that was dropped, and what gives its memory back.
+struct Left {
+    pool: Pool,
+    release: Release<Region>,
+}
+
+/// Pools that had blocks out when they were dropped.
+static LEFT: Mutex<Vec<Left>> = Mutex::new(Vec::new());
+
+/// Gives the memory back of pools whose blocks have come back since they were dropped. The list of the
+/// others is locked until the result is dropped.
+fn let_go_of_what_is_back() -> MutexGuard<'static, Vec<Left>> {
+    let locked = || LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+    let all = std::mem::take(&mut *locked());
+    // Deregistering may take its time, and nobody else has these now.
+    let still_out: Vec<_> = all.into_iter().filter_map(give_back).collect();
+    let mut all = locked();
+    all.extend(still_out);
+    all
+}
+
+/// Gives a pool's memory back, or the pool when blocks are out.
+fn give_back(Left { pool, release }: Left) -> Option<Left> {
+    match pool.close() {
+        Ok((root, headers, region)) => {
             release(region);
-            // SAFETY: both were leaked boxes, made in `new`, and the pool that used them is gone.
+            // SAFETY: both were leaked boxes, made in `BlockPool::new`, and the pool that used them is gone.
             unsafe {
                 drop(Box::from_raw(root));
                 drop(Box::from_raw(headers));
             }
+            None
         }
+        Err(StillOut { pool, .. }) => Some(Left { pool, release }),
     }
 }
 

@@ -335,6 +335,10 @@ impl<D: Driver, C: 'static> Endpoint<D, C> {
 
     /// Ends the connection, collects the outcome of everything in flight until the deadline, destroys the queue
     /// pair, and gives every context back; those without an outcome as abandoned.
+    ///
+    /// A silent request that was done behind the last signaled one has no outcome: the device says nothing of
+    /// it. It is waited for no longer than 100 ms, and comes back as abandoned though it may have been done.
+    /// Who wants to know signals the last one, and takes its outcome before closing.
     #[doc(alias = "rdma_disconnect")]
     #[doc(alias = "rdma_destroy_ep")]
     pub fn close(mut self, deadline: impl Into<Deadline>) -> Closed<C> {

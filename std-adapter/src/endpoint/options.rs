@@ -88,7 +88,8 @@ impl Options {
         self
     }
 
-    /// The endpoint's own registered memory: `count` blocks of `len` bytes.
+    /// The endpoint's own registered memory: `count` blocks of `len` bytes, rounded up to whole cache lines of
+    /// 64.
     pub const fn blocks(mut self, count: usize, len: usize) -> Self {
         self.blocks = count;
         self.block_len = len;

@@ -45,7 +45,8 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// [`EndpointError`] when a size is out of range or the device has no queue pair left.
+    /// [`EndpointError`] when a size is out of range, or the device has a pair of endpoints already and so no
+    /// completion queue left.
     pub fn soft_pair<C: 'static>(
         self,
         device: &'static SoftDevice,

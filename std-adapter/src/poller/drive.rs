@@ -69,9 +69,14 @@ where
 ///     server.receives(4)?.establish(Duration::from_secs(1))?,
 /// );
 /// // A server that sends back whatever comes, and receives into what it has sent.
-/// let echo = Drive::with(server, |server, side, ended| {
+/// let echo = Drive::with(server, |server, side, mut ended| {
 ///     let posted = match side {
-///         Side::Recv => server.post_send(ended.context),
+///         Side::Recv => {
+///             // As much as came, and not what an earlier message has left behind it.
+///             let len = ended.outcome.success().and_then(|success| success.byte_len()).unwrap_or(0);
+///             ended.context.set_len(len as usize).expect("no more came than there is room");
+///             server.post_send(ended.context)
+///         }
 ///         Side::Send => server.post_recv(ended.context),
 ///     };
 ///     if posted.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }

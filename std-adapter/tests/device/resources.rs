@@ -27,6 +27,7 @@ fn devices_are_listed_and_opened_by_name() {
     assert_eq!((limits.sges, limits.read_sges, limits.reads_out), (32, 32, 128));
     assert_eq!(limits.packet, 1024);
     assert_eq!((limits.atomics, limits.iwarp), (Atomics::Device, false));
+    assert_eq!(Device::at(address().ip()).expect("it has this one").name(), "rxe0");
     let missing = Device::open("rxe9").map(drop);
     assert_eq!(missing, Err(OpenError::NoSuchDevice { name: "rxe9".to_owned() }));
 }

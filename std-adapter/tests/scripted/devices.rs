@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use nanoverbs::cm::{ConnectionEvent, EventChannel};
+use nanoverbs::Device;
+use nanoverbs::cm::{BindError, ConnectionEvent, EventChannel};
 use nanoverbs::event::{DeviceEventKind, Subject};
 use nanoverbs_core::QpNum;
 
@@ -58,6 +59,20 @@ fn f66_what_nobody_reads_keeps_nothing_from_going() {
     assert_eq!(event.subject, Subject::QueuePair(None));
     assert!(device.poll_event().expect("no error").is_some());
     drop((device, channel));
+    script.finish();
+}
+
+#[test]
+fn a_device_is_found_by_its_address_and_is_the_one_of_its_connections() {
+    let script = Script::new();
+    let device = Device::at(Script::addr(1, 0).ip()).expect("there is one");
+    let channel = EventChannel::new().expect("a channel");
+    let (connection, _) = connected(1, &channel);
+    assert!(Arc::ptr_eq(&device, connection.queue_pair().domain().device()));
+    let nowhere = "10.9.9.9".parse().expect("an address");
+    let refused = Device::at(nowhere).map(drop);
+    assert!(matches!(refused, Err(BindError::NoRdmaDeviceForAddress { .. })), "{refused:?}");
+    drop((connection, device, channel));
     script.finish();
 }
 
