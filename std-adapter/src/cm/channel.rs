@@ -224,7 +224,9 @@ impl EventChannel {
     pub(super) fn wait(&self, deadline: Deadline) -> Result<bool, CallError> {
         /// On a shared channel another thread may fetch what this one sleeps for.
         const GLANCE: Duration = Duration::from_millis(50);
-        let shared = self.mail().boxes.len() > 1;
+        // Only who has a handle can share it: where the step that waits has the only one, nobody else can
+        // fetch until it has woken. Other steps may still come to a channel that has several.
+        let shared = Arc::strong_count(&self.inner) > 1;
         let until = if shared && deadline.remaining().is_none_or(|left| left > GLANCE) {
             Deadline::after(GLANCE)
         } else {

@@ -343,6 +343,27 @@ fn f59_every_kind_of_bad_news_wakes_who_waits_and_a_channel_lasts_as_long_as_a_w
 }
 
 #[test]
+fn f59_who_waits_alone_is_woken_for_what_somebody_else_has_fetched() {
+    let script = Script::new();
+    let channel = EventChannel::new().expect("a channel");
+    let bind = || ListenOptions::new().on(&channel).bind(Script::addr(1, 7471));
+    let listener = bind().expect("a listener");
+    let id = Script::last("rdma_listen");
+    let began = Instant::now();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| listener.accept(PATIENCE).map(drop));
+        // It sleeps; whoever fetches right behind the event is faster than who has to wake.
+        thread::sleep(Duration::from_millis(50));
+        Script::request(id, b"");
+        let _ = channel.poll_token().expect("events");
+        assert_eq!(waiter.join().expect("it ends well"), Ok(()));
+    });
+    assert!(began.elapsed() < PATIENCE / 2, "it slept on for {:?}", began.elapsed());
+    drop((listener, channel));
+    script.finish();
+}
+
+#[test]
 fn f35_a_readable_descriptor_may_have_nothing_for_who_asks() {
     let script = Script::new();
     let channel = EventChannel::new().expect("a channel");
