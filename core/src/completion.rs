@@ -266,8 +266,6 @@ pub struct Completions<P, const BATCH: usize = 16> {
     left: Left,
     capacity: u32,
     reserved: u32,
-    /// How many were fetched; wraps.
-    fetched: u32,
     port: P,
 }
 
@@ -283,7 +281,6 @@ impl<P: PollPort, const BATCH: usize> Completions<P, BATCH> {
             left: Left { count: 0, from: 0 },
             capacity,
             reserved: 0,
-            fetched: 0,
             port,
         }
     }
@@ -322,10 +319,7 @@ impl<P: PollPort, const BATCH: usize> Completions<P, BATCH> {
         } else {
             let count = self.port.poll(&mut self.entries);
             match count as u32 {
-                filled if filled as usize <= BATCH => {
-                    self.fetched = self.fetched.wrapping_add(filled);
-                    filled
-                }
+                filled if filled as usize <= BATCH => filled,
                 _ => odd_count(count, BATCH as u32)?,
             }
         };
@@ -352,11 +346,6 @@ impl<P: PollPort, const BATCH: usize> Completions<P, BATCH> {
     /// How many completions there is room for.
     pub(crate) const fn capacity(&self) -> u32 {
         self.capacity
-    }
-
-    /// How many were fetched from the device. The count wraps.
-    pub(crate) const fn fetched(&self) -> u32 {
-        self.fetched
     }
 
     /// The port, to arm or to ask something of.

@@ -12,7 +12,7 @@
 //!
 //! * Every index is a member's, or it waits in `line`: ready in `head..ripe`, and in `ripe..tail`
 //!   until its member's last completions are out: the completion queue was seen empty, or as many
-//!   were fetched as it can hold. Only then is the room of that member in the completion queue given
+//!   went by as it can hold. Only then is the room of that member in the completion queue given
 //!   back, because its last completions may have filled it.
 //! * No two members ever have the same number, so a completion of a member that left is
 //!   [`Route::Stale`], also when its index is used again.
@@ -86,9 +86,11 @@ pub struct Group<const N: usize> {
     head: u32,
     ripe: u32,
     tail: u32,
-    /// Where `tail` was when `fetched` completions had been fetched; `ripe` when nobody waits for that.
+    /// How many completions were routed; wraps.
+    routed: u32,
+    /// Where `tail` was when so many had been; `ripe` when nobody waits for that.
     marked: u32,
-    fetched: u32,
+    marked_at: u32,
     /// The block of numbers that is being handed out, or `None` before the first member.
     block: Option<u32>,
     stale: usize,
@@ -118,8 +120,9 @@ impl<const N: usize> Group<N> {
             head: 0,
             ripe: N as u32,
             tail: N as u32,
+            routed: 0,
             marked: N as u32,
-            fetched: 0,
+            marked_at: 0,
             block: None,
             stale: 0,
         }
@@ -186,6 +189,7 @@ impl<const N: usize> Group<N> {
     /// Whose completion it is. One that is nobody's is counted; drop it.
     #[inline(always)]
     pub fn route(&mut self, completion: &Completion) -> Route {
+        self.routed = self.routed.wrapping_add(1);
         let serial = completion.serial();
         let index = ((serial >> 1) & Self::MASK) as usize;
         if self.members[index] != serial & !1 {
@@ -220,7 +224,7 @@ impl<const N: usize> Group<N> {
     }
 
     /// Takes the indices and the room of those who left back, if the completion queue is empty now, or as
-    /// many completions were fetched since an earlier call as it can hold: theirs are out then. Says how
+    /// many completions were routed since an earlier call as it can hold: theirs are out then. Says how
     /// many. Call it when [`Group::leaving`] is not 0; what it finds in the completion queue stays for
     /// the next poll.
     ///
@@ -236,8 +240,9 @@ impl<const N: usize> Group<N> {
             return Ok(0);
         }
         let is_empty = completions.poll()?.len() == 0;
-        let fetched = completions.fetched();
-        let out = fetched.wrapping_sub(self.fetched) >= completions.capacity();
+        // What was fetched before the mark may have been routed behind it: a batch at most.
+        let all = completions.capacity().saturating_add(BATCH as u32);
+        let out = self.routed.wrapping_sub(self.marked_at) >= all;
         let end = match (is_empty, out) {
             (true, _) => self.tail,
             (false, true) => self.marked,
@@ -249,7 +254,7 @@ impl<const N: usize> Group<N> {
             self.ripe = self.ripe.wrapping_add(1);
         }
         if self.marked.wrapping_sub(before) <= end.wrapping_sub(before) {
-            (self.marked, self.fetched) = (self.tail, fetched);
+            (self.marked, self.marked_at) = (self.tail, self.routed);
         }
         Ok(end.wrapping_sub(before))
     }
