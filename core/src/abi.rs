@@ -438,6 +438,8 @@ impl Access {
     pub const REMOTE_ATOMIC: Self = Self(1 << 3);
     /// Memory windows may be opened on it.
     pub const MW_BIND: Self = Self(1 << 4);
+    /// Its pages are brought in when the device wants them, instead of staying in memory.
+    pub const ON_DEMAND: Self = Self(1 << 6);
 
     /// The bits as C has them.
     pub const fn bits(self) -> u32 {

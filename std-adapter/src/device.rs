@@ -75,6 +75,8 @@ pub struct Limits {
     pub atomics: Atomics,
     /// Whether it speaks iWARP, where the target of a READ needs remote rights.
     pub iwarp: bool,
+    /// Whether it brings pages in when it wants them, so that registered memory need not be locked.
+    pub on_demand: bool,
 }
 
 /// What a device's atomics are atomic against, `ibv_atomic_cap`. The old value always arrives in this
@@ -375,6 +377,7 @@ impl Limits {
                 _ => Atomics::Device,
             },
             iwarp: raw.is_iwarp,
+            on_demand: raw.has_on_demand_paging,
         }
     }
 }

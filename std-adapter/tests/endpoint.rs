@@ -320,6 +320,15 @@ fn a_dropped_endpoint_leaks_nothing_and_frees_its_place() {
 }
 
 #[test]
+fn f72_memory_that_is_brought_in_on_demand_is_refused_where_there_is_none() {
+    let (mut client, _server) = pair(Options::new(), 1);
+    let refused = client.share(64, Rights::READ_SOURCE.and(Rights::ON_DEMAND)).map(drop);
+    let Err(EndpointError::SoftRegister(error)) = refused else { panic!("{refused:?}") };
+    assert_eq!(error.to_string(), "the soft device has no on-demand paging");
+    client.share(64, Rights::READ_SOURCE).unwrap();
+}
+
+#[test]
 fn chains_go_out_together_and_silent_requests_end_with_a_later_one() {
     let (mut client, mut server) = pair(Options::new().blocks(64, 64).idle(Idle::Spin), 16);
     let blocks: Vec<_> = (0..8).map(|_| client.block().unwrap()).collect();

@@ -185,6 +185,9 @@ impl<const QPS: usize> Table<QPS> {
         if access.bits() & writes_from_afar != 0 && !access.has(Access::LOCAL_WRITE) {
             return Err(RegisterError::NoLocalWrite);
         }
+        if access.has(Access::ON_DEMAND) {
+            return Err(RegisterError::OnDemand);
+        }
         if kind == Kind::Private && access.is_remote() {
             return Err(RegisterError::Private);
         }
@@ -264,6 +267,8 @@ pub enum RegisterError {
     Private,
     /// Shared memory starts at a multiple of 8.
     Unaligned,
+    /// This device knows no pages that are brought in on demand.
+    OnDemand,
 }
 
 impl fmt::Display for RegisterError {
@@ -273,6 +278,7 @@ impl fmt::Display for RegisterError {
             Self::NoLocalWrite => "remote write and atomic rights need the local write right",
             Self::Private => "private memory cannot have remote rights",
             Self::Unaligned => "shared memory must be aligned to 8 bytes",
+            Self::OnDemand => "the soft device has no on-demand paging",
         })
     }
 }

@@ -103,6 +103,7 @@ fn f25_more_reads_than_the_device_has_are_refused_before_it_is_asked() {
         packet: 1,
         atomics: Atomics::Device,
         iwarp: false,
+        on_demand: false,
     };
     let own = ConnectParams::new().reads_on(limits);
     assert_eq!(own, Ok(ReadDepths { reads_out: 8, reads_in: 16 }), "never zero by accident");

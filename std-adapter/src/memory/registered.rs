@@ -190,6 +190,11 @@ pub enum RegisterCause {
         /// The device's largest.
         max: u64,
     },
+    /// The device does not have this; nothing else was done in its place.
+    Unsupported {
+        /// What it does not have.
+        what: &'static str,
+    },
     /// The device belongs to the parent of this process.
     WrongProcess(WrongProcess),
     /// The device says no.
@@ -211,6 +216,7 @@ impl fmt::Display for RegisterCause {
             Self::TooLong { bytes, max } => {
                 write!(f, "{bytes} bytes are too many for one region; this device allows {max}")
             }
+            Self::Unsupported { what } => write!(f, "this device has no {what}"),
             Self::WrongProcess(error) => error.fmt(f),
             Self::Call(error) => error.fmt(f),
         }
@@ -255,6 +261,10 @@ impl Owner {
         let device = domain.device();
         if let Err(error) = device.check_process() {
             return Err(RegisterError { pages, cause: RegisterCause::WrongProcess(error) });
+        }
+        if access.has(Access::ON_DEMAND) && !device.limits().on_demand {
+            let cause = RegisterCause::Unsupported { what: "on-demand paging" };
+            return Err(RegisterError { pages, cause });
         }
         let max = device.limits().region_len;
         if bytes as u64 > max {

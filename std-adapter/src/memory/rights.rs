@@ -32,6 +32,13 @@ impl Rights {
     /// [`Endpoint::window`](crate::Endpoint::window).
     pub const WINDOWS: Self = Self(1 << 4);
 
+    /// Nothing, but the pages are brought in when the device wants them, instead of being locked. An error
+    /// on a device that cannot, never locked pages in their place. The first message into such a page
+    /// makes its sender wait as for a missing receive: with
+    /// `RnrRetry::NEVER` it ends the connection.
+    #[doc(alias = "IBV_ACCESS_ON_DEMAND")]
+    pub const ON_DEMAND: Self = Self(1 << 5);
+
     /// Both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
@@ -58,6 +65,9 @@ impl Rights {
         }
         if self.has(Self::WINDOWS) {
             access = access.with(Access::MW_BIND);
+        }
+        if self.has(Self::ON_DEMAND) {
+            access = access.with(Access::ON_DEMAND);
         }
         access
     }

@@ -33,7 +33,7 @@ fn f70_too_little_locked_memory_names_the_limit() {
 }
 
 #[test]
-fn huge_pages_are_had_or_refused_never_replaced() {
+fn f71_huge_pages_are_had_or_refused_never_replaced() {
     match PagesOptions::new().huge().map(1) {
         Ok(pages) => {
             assert_eq!(pages.len(), 2 << 20);

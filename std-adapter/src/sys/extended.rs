@@ -102,14 +102,40 @@ const _: () = assert!(
 ///
 /// The context is alive.
 pub(crate) unsafe fn clock_khz(context: ContextPtr) -> Result<u64, CallError> {
+    // SAFETY: the caller's promise.
+    let attr = unsafe { query_device(context) }?;
+    // SAFETY: zeroed before, filled by the call; one integer of it is read.
+    Ok(unsafe { (*attr.as_ptr()).hca_core_clock })
+}
+
+/// Whether the device brings pages in when it wants them.
+///
+/// # Safety
+///
+/// The context is alive.
+pub(crate) unsafe fn has_on_demand_paging(context: ContextPtr) -> Result<bool, CallError> {
+    const SUPPORT: u64 = 1;
+    // SAFETY: the caller's promise.
+    let attr = unsafe { query_device(context) }?;
+    // SAFETY: zeroed before, filled by the call; one integer of it is read.
+    Ok(unsafe { (*attr.as_ptr()).odp_caps.general_caps } & SUPPORT != 0)
+}
+
+/// What the device says of itself.
+///
+/// # Safety
+///
+/// The context is alive.
+unsafe fn query_device(
+    context: ContextPtr,
+) -> Result<MaybeUninit<ffi::ibv_device_attr_ex>, CallError> {
     let query = entry!(context.as_ptr(), "ibv_query_device_ex", query_device_ex);
     let mut attr = MaybeUninit::<ffi::ibv_device_attr_ex>::zeroed();
     let len = size_of::<ffi::ibv_device_attr_ex>();
     // SAFETY: the caller's promise; `attr` is a place of that size, and no input is allowed.
     let ret = unsafe { query(context.as_ptr(), ptr::null(), attr.as_mut_ptr(), len) };
     zero_or_errno("ibv_query_device_ex", ret)?;
-    // SAFETY: zeroed before, filled by the call; one integer of it is read.
-    Ok(unsafe { (*attr.as_ptr()).hca_core_clock })
+    Ok(attr)
 }
 
 /// A thread domain: what is made in it is used by one thread at a time.

@@ -117,3 +117,4 @@ const_assert_eq!(
     ffi::ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0
 );
 const_assert_eq!(abi::Access::MW_BIND.bits(), ffi::ibv_access_flags::IBV_ACCESS_MW_BIND.0);
+const_assert_eq!(abi::Access::ON_DEMAND.bits(), ffi::ibv_access_flags::IBV_ACCESS_ON_DEMAND.0);

@@ -29,6 +29,7 @@ pub(crate) struct RawLimits {
     pub(crate) active_mtu: u32,
     pub(crate) atomic_cap: u32,
     pub(crate) is_iwarp: bool,
+    pub(crate) has_on_demand_paging: bool,
 }
 
 /// Calls `each` with the name of every device, until it says `true`; opens that one.
@@ -125,6 +126,9 @@ pub(crate) unsafe fn limits(context: ContextPtr) -> Result<RawLimits, CallError>
         active_mtu: 128_u32.checked_shl(port.active_mtu).filter(|mtu| *mtu <= 4096).unwrap_or(256),
         atomic_cap: attr.atomic_cap,
         is_iwarp: transport == ffi::ibv_transport_type::IBV_TRANSPORT_IWARP,
+        // SAFETY: the caller's promise. A provider that cannot be asked has none.
+        has_on_demand_paging: unsafe { super::extended::has_on_demand_paging(context) }
+            .unwrap_or(false),
     })
 }
 

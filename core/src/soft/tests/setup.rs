@@ -77,6 +77,14 @@ fn a_completion_queue_in_use_keeps_its_places_when_its_poller_is_gone() {
 }
 
 #[test]
+fn f72_pages_on_demand_are_refused_where_there_are_none() {
+    let device = Dev::new();
+    let access = Access::LOCAL_WRITE.with(Access::ON_DEMAND);
+    let refused = device.register_shared(device.domain(), words(1), access).unwrap_err();
+    assert_eq!(refused, RegisterError::OnDemand);
+}
+
+#[test]
 fn rights_that_contradict_each_other_are_refused() {
     let device = Dev::new();
     let domain = device.domain();

@@ -112,6 +112,7 @@ pub(super) const NUMBERS: &[(&str, i64)] = &[
     ("IBV_ACCESS_REMOTE_READ", Access::REMOTE_READ.bits() as i64),
     ("IBV_ACCESS_REMOTE_ATOMIC", Access::REMOTE_ATOMIC.bits() as i64),
     ("IBV_ACCESS_MW_BIND", Access::MW_BIND.bits() as i64),
+    ("IBV_ACCESS_ON_DEMAND", Access::ON_DEMAND.bits() as i64),
     ("IBV_WC_SUCCESS", WcStatus::Success.to_raw() as i64),
     ("IBV_WC_LOC_LEN_ERR", WcStatus::LocalLength.to_raw() as i64),
     ("IBV_WC_LOC_QP_OP_ERR", WcStatus::LocalQpOperation.to_raw() as i64),
