@@ -4,11 +4,10 @@
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use nanoverbs::Deadline;
-use nanoverbs::cm::{AckTimeout, ConnectParams, ListenError, Listener, Retry, RnrRetry};
+use nanoverbs::cm::{AckTimeout, ConnectParams, Listener, Retry, RnrRetry};
 use nanoverbs::endpoint::{
     BlockPool, Endpoint, EndpointError, Options, PostError, Prepared, Ready, Verbs, WaitError,
 };
@@ -19,11 +18,11 @@ use crate::ends::ip;
 
 type End = Endpoint<Verbs, Block>;
 
-fn soon() -> Deadline {
+pub(crate) fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(30))
 }
 
-fn address(port: u16) -> SocketAddr {
+pub(crate) fn address(port: u16) -> SocketAddr {
     SocketAddr::new(ip("NANOVERBS_RXE_ADDR"), port)
 }
 
@@ -32,7 +31,7 @@ fn with(params: ConnectParams) -> Options {
 }
 
 /// A client and a server, each with so many receives.
-fn pair(addr: SocketAddr, options: Options, receives: usize) -> (End, End) {
+pub(crate) fn pair(addr: SocketAddr, options: Options, receives: usize) -> (End, End) {
     let listener = Listener::bind(addr).unwrap();
     let ready = |prepared: Prepared<Verbs, Block>| -> Ready<Verbs, Block> {
         prepared.receives(receives).unwrap()
@@ -48,7 +47,7 @@ fn pair(addr: SocketAddr, options: Options, receives: usize) -> (End, End) {
 }
 
 /// Sends a message and sees it arrive.
-fn says(client: &mut End, server: &mut End, byte: u8) {
+pub(crate) fn says(client: &mut End, server: &mut End, byte: u8) {
     let mut block = client.block().unwrap();
     block.set_len(32).unwrap();
     block.fill(byte);
@@ -355,60 +354,6 @@ fn f70_an_endpoint_that_may_not_lock_its_memory_says_so_and_one_that_may_works()
     drop(listener);
     let (mut client, mut server) = pair(address(7617), Options::new().blocks(7, 4096), 2);
     says(&mut client, &mut server, 1);
-}
-
-static SIGNALS: AtomicU32 = AtomicU32::new(0);
-
-extern "C" fn on_signal(_: libc::c_int) {
-    SIGNALS.fetch_add(1, Ordering::Relaxed);
-}
-
-/// Interrupts the calling thread every millisecond while `work` runs.
-fn interrupted<R>(work: impl FnOnce() -> R) -> R {
-    // SAFETY: all zeros are a valid action, without SA_RESTART; the handler only counts.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = on_signal as *const () as usize;
-        assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()), 0);
-    }
-    // SAFETY: the thread's own name.
-    let thread = unsafe { libc::pthread_self() };
-    let (is_over, before) = (AtomicBool::new(false), SIGNALS.load(Ordering::Relaxed));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                // SAFETY: the thread waits for this one.
-                unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        });
-        let result = work();
-        is_over.store(true, Ordering::Relaxed);
-        assert!(SIGNALS.load(Ordering::Relaxed) > before, "no signal came");
-        result
-    })
-}
-
-#[test]
-#[ignore = "needs an RDMA device: make rxe"]
-fn f35_no_blocking_call_minds_a_signal() {
-    let patience = Duration::from_millis(200);
-    let listener = Listener::bind(address(7618)).unwrap();
-    let began = Instant::now();
-    let accepted = interrupted(|| listener.accept(patience).map(drop));
-    assert_eq!(accepted, Err(ListenError::TimedOut));
-    assert!((patience..10 * patience).contains(&began.elapsed()), "{:?}", began.elapsed());
-    drop(listener);
-    let (mut client, mut server) = interrupted(|| pair(address(7618), Options::new(), 2));
-    interrupted(|| (0..20).for_each(|byte| says(&mut client, &mut server, byte)));
-    let began = Instant::now();
-    let waited = interrupted(|| client.recv_completion(Deadline::after(patience)).map(drop));
-    assert_eq!(waited, Err(WaitError::TimedOut { in_flight: 2 }));
-    assert!((patience..10 * patience).contains(&began.elapsed()), "{:?}", began.elapsed());
-    let closed = interrupted(|| client.close(soon()));
-    assert_eq!(closed.receives.len(), 2);
-    let ended = interrupted(|| server.recv_completion(soon())).unwrap();
-    assert!(matches!(ended.outcome, Outcome::Flushed));
 }
 
 #[test]

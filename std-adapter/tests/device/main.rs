@@ -34,6 +34,8 @@ mod shared_channel;
 #[cfg(feature = "librdmacm")]
 mod shared_receives;
 #[cfg(feature = "librdmacm")]
+mod signals;
+#[cfg(feature = "librdmacm")]
 mod transfer;
 
 use std::fs;

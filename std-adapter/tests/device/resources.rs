@@ -1,17 +1,23 @@
 //! Devices, domains, queues, memory: what can be had, and what is refused before the device is
 //! asked.
 
+use std::any::Any;
+use std::fs;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nanoverbs::cm::{Connector, Listener};
-use nanoverbs::memory::{LocalMemory, Pages, RegisterCause, Rights, SharedMemory, release};
+use nanoverbs::endpoint::{EndpointError, Options};
+use nanoverbs::memory::{
+    LocalMemory, Pages, PagesError, PagesOptions, RegisterCause, Rights, SharedBuffer,
+    SharedMemory, release,
+};
 use nanoverbs::{
     Arm, Atomics, CompletionChannel, CompletionQueue, CompletionQueueError, Device, DomainError,
     OpenError, ProtectionDomain, QueuePairError, QueuePairOptions, devices,
 };
-use nanoverbs_core::Access;
+use nanoverbs_core::{Access, Block};
 
 use crate::ends::{PATIENCE, PIECE, Setup, address, completions, connected, options, queues};
 
@@ -92,6 +98,136 @@ fn f70_too_little_locked_memory_is_named_with_its_limit() {
     assert_eq!(error.cause, expected);
     assert!(error.to_string().contains("ulimit -l"), "{error}");
     assert_eq!(error.pages.len(), 131_072, "they come back");
+}
+
+/// Huge pages that the system sets aside, as many as it was told.
+fn huge_pages(count: usize) {
+    fs::write("/proc/sys/vm/nr_hugepages", count.to_string()).expect("root may");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: make rxe"]
+fn f71_huge_pages_are_registered_whole_or_refused_and_never_replaced() {
+    // What made registering a part of a huge page fail on older kernels.
+    for variable in ["RDMAV_FORK_SAFE", "RDMAV_HUGEPAGES_SAFE"] {
+        // SAFETY: no other thread of this process looks at its environment.
+        unsafe { std::env::set_var(variable, "1") };
+    }
+    huge_pages(0);
+    let refused = PagesOptions::new().huge().map(1).map(drop);
+    assert!(matches!(refused, Err(PagesError::NoHugePages { pages: 1, .. })), "{refused:?}");
+
+    huge_pages(4);
+    let pages = PagesOptions::new().huge().map(3 << 20).expect("two of the four");
+    assert_eq!((pages.len(), pages.addr().addr().get() % (2 << 20)), (4 << 20, 0));
+    let listener = Listener::bind(address()).expect("a listener");
+    let device = listener.device().expect("no error").expect("of one interface");
+    let domain = device.domain().expect("a domain");
+    let memory = SharedMemory::register(pages, &domain, Rights::READ_SOURCE).expect("memory");
+    assert_eq!(memory.region().len(), 4 << 20, "the whole mapping");
+    // A message from the middle of it, over the border of both pages.
+    let at = (2 << 20) - 20;
+    memory.region().write_at(at, &[7; 40]).expect("inside");
+    let memory = Arc::new(memory);
+    let options = Options::new().depth(1, 1).blocks(1, 64);
+    let peer = listener.local_addr();
+    let heard = std::thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            let ready = options.accept::<Block>(&listener, PATIENCE).unwrap().receives(1).unwrap();
+            let mut server = ready.establish(PATIENCE).unwrap();
+            server.recv_completion(PATIENCE).unwrap().context[..40].to_vec()
+        });
+        let ready = options.connect::<SharedBuffer>(peer, PATIENCE).unwrap().no_receives();
+        let mut client = ready.establish(PATIENCE).unwrap();
+        client.post_send(memory.buffer(at, 40).expect("inside")).unwrap();
+        assert!(client.send_completion(PATIENCE).unwrap().outcome.is_done());
+        server.join().expect("it ends well")
+    });
+    assert_eq!(heard, [7; 40]);
+    let memory = Arc::into_inner(memory).expect("no request has it");
+    assert_eq!(memory.deregister().expect("nothing uses it").len(), 4 << 20);
+    huge_pages(0);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: make rxe"]
+fn f72_on_demand_paging_is_refused_by_name_and_never_replaced() {
+    let device = device();
+    assert!(!device.limits().on_demand, "Soft-RoCE has none");
+    let domain = device.domain().expect("a domain");
+    let pages = Pages::new(8192).expect("pages");
+    let rights = Rights::READ_SOURCE.and(Rights::ON_DEMAND);
+    let refused = SharedMemory::register(pages, &domain, rights).expect_err("there is none");
+    let expected = RegisterCause::Unsupported { what: "on-demand paging" };
+    assert_eq!((refused.cause, refused.pages.len()), (expected, 8192));
+    assert_eq!(refused.to_string(), "this device has no on-demand paging");
+
+    let listener = Listener::bind(address()).expect("a listener");
+    let mut end = Options::new().connect::<Block>(listener.local_addr(), PATIENCE).expect("a way");
+    let refused = end.share(64, rights).map(drop);
+    assert!(
+        matches!(refused, Err(EndpointError::Register(cause)) if cause == expected),
+        "{refused:?}"
+    );
+}
+
+/// How many objects of each kind the kernel has: its own, and this process's, because no other one runs.
+fn in_the_kernel() -> String {
+    let shown = command("rdma resource show").output().expect("it runs");
+    assert!(shown.status.success());
+    let shown = String::from_utf8(shown.stdout).expect("text");
+    // librdmacm keeps a device open that it has used once.
+    shown.split(" ctx").next().expect("a piece").to_owned()
+}
+
+#[test]
+#[ignore = "needs an RDMA device: make rxe"]
+fn f63_handles_dropped_in_any_order_leave_nothing_in_the_kernel() {
+    let before = in_the_kernel();
+    for turn in 0..6 {
+        let (client, server) = connected(&Setup { receives: 2, ..Setup::default() });
+        assert_ne!(in_the_kernel(), before, "it shows what there is");
+        let parts = client.parts;
+        let (queue_pair, connection) = (parts.queue_pair, client.connection);
+        let queues = (Arc::clone(queue_pair.send_completions()), parts.send_poll, parts.recv_poll);
+        let domain = Arc::clone(queue_pair.domain());
+        let device = Arc::clone(domain.device());
+        let mut all: [Box<dyn Any>; 7] = [
+            Box::new(device),
+            Box::new(domain),
+            Box::new(queues),
+            Box::new(queue_pair),
+            Box::new(parts.memory),
+            Box::new(connection),
+            Box::new(server),
+        ];
+        all.rotate_left(turn);
+        if turn % 2 == 1 {
+            all.reverse();
+        }
+        let began = Instant::now();
+        all.into_iter().for_each(drop);
+        assert!(began.elapsed() < Duration::from_secs(2), "{turn}: {:?}", began.elapsed());
+        assert_eq!(in_the_kernel(), before, "{turn}");
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: make rxe"]
+fn f63_a_set_up_that_stops_half_way_leaves_nothing_in_the_kernel() {
+    let before = in_the_kernel();
+    // Too many pieces are refused when the queue pair is to be made, behind everything else.
+    for sges in [1, 33] {
+        let made = queue_pair(QueuePairOptions::new(4, 4).sges(sges, 1), 8);
+        assert_eq!(made.is_ok(), sges == 1);
+        assert_eq!(in_the_kernel(), before);
+    }
+    let stopped = std::panic::catch_unwind(|| {
+        let _ends = connected(&Setup { receives: 2, ..Setup::default() });
+        panic!("in the middle");
+    });
+    assert!(stopped.is_err());
+    assert_eq!(in_the_kernel(), before);
 }
 
 #[test]
