@@ -13,6 +13,9 @@ use crate::id;
 use crate::port::PollPort;
 
 /// A completion that was polled and not yet retired.
+///
+/// Retire it when it comes. One that is kept while 2^32 requests of its send queue end by later completions
+/// is taken for that of the request behind them: an id is not longer.
 #[must_use = "the request behind it ends only when its queue retires it"]
 pub struct Completion(Wc);
 

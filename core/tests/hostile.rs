@@ -7,10 +7,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use common::{Device, recv_queue, send_config, send_queue};
+use nanoverbs_core::port::Datagrams;
 use nanoverbs_core::soft::{self, QpConfig};
 use nanoverbs_core::{
-    Completions, RecvConfig, RecvQueue, RecvStaging, Ring, SendConfig, SendQueue, SendSlots,
-    SendStaging, SharedRecvQueue, SharedRecvSlots, op,
+    Access, Completions, RecvConfig, RecvQueue, RecvStaging, Ring, SendConfig, SendQueue,
+    SendSlots, SendStaging, SharedRecvQueue, SharedRecvSlots, op,
 };
 
 /// Counts its drops, and panics where it is told to.
@@ -316,4 +317,60 @@ fn a_message_through_the_wrong_kind_of_port_goes_nowhere_and_reads_nothing_that_
     let completion = completions.poll().unwrap().next().unwrap();
     assert_eq!(sends.retire(completion).unwrap(), 1);
     assert!(sends.take().unwrap().outcome.is_done());
+}
+
+#[test]
+fn one_set_of_arrays_serves_queues_of_every_kind_and_nothing_of_one_request_shows_in_the_next() {
+    let device: &'static soft::Device<3, 4> = Box::leak(Box::new(soft::Device::new()));
+    let domain = device.domain();
+    let all = Access::LOCAL_WRITE.with(Access::REMOTE_WRITE).with(Access::REMOTE_ATOMIC);
+    let region = device.register_shared(domain, Box::leak(Box::new([0; 8])), all).unwrap();
+    let queue = device.completion_queue(16).unwrap();
+    let connected = device.queue_pair(QpConfig::new(domain), &queue, &queue).unwrap();
+    connected.control.connect(&connected.control).unwrap();
+    let datagrams = QpConfig::new(domain).datagram(1);
+    let datagrams = device.queue_pair(datagrams, &queue, &queue).unwrap();
+    let peer = device.peer(domain, datagrams.control.number(), 1);
+    let config = SendConfig::new(domain).reads(4).max_inline(8);
+    let (mut slots, mut other_slots) = (SendSlots::<Bytes, 4>::new(), SendSlots::<Bytes, 4>::new());
+    let mut connected = SendQueue::new(connected.send, &mut slots, config).unwrap();
+    let mut unconnected =
+        SendQueue::new(Datagrams::new(datagrams.send), &mut other_slots, config).unwrap();
+    let mut completions = Completions::<_, 4>::new(queue, 16);
+    let mut staging = SendStaging::<1, 1>::new();
+    let mut link = staging.link();
+    connected.open();
+    unconnected.open();
+    for turn in 1..=4_u64 {
+        let bytes = Bytes(turn.to_ne_bytes());
+        let write = op::Write::new(region.advertise().at(8 * turn, 8).unwrap()).signaled();
+        let mut chain = connected.reserve(&mut link, 1).unwrap();
+        chain.push_inline(write, bytes).unwrap();
+        chain.submit().unwrap();
+        // Nobody has a receive, so it goes nowhere, and ends well.
+        let mut chain = unconnected.reserve(&mut link, 1).unwrap();
+        chain.push_inline(op::Datagram::new(peer).signaled(), bytes).unwrap();
+        chain.submit().unwrap();
+        for completion in (0..4).flat_map(|_| completions.poll().unwrap().collect::<Vec<_>>()) {
+            match completion.serial() == connected.serial() {
+                true => connected.retire(completion).unwrap(),
+                false => unconnected.retire(completion).unwrap(),
+            };
+        }
+        assert!(connected.take().unwrap().outcome.is_done());
+        assert!(unconnected.take().unwrap().outcome.is_done());
+        let mut written = [0; 8];
+        region.read_at(8 * turn as usize, &mut written).unwrap();
+        assert_eq!(u64::from_ne_bytes(written), turn);
+    }
+}
+
+/// Bytes that travel inline.
+#[derive(Clone, Copy)]
+struct Bytes([u8; 8]);
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
 }
