@@ -225,15 +225,15 @@ impl<T: Transport> World<'_, '_, '_, T> {
         }
     }
 
-    /// Posts receives with room for any message, as many as fit.
-    pub(crate) fn feed(&mut self, side: usize) {
+    /// Posts receives with room for any message, as many as fit; says whether any did.
+    pub(crate) fn feed(&mut self, side: usize) -> bool {
         let side = &mut self.sides[side];
         let mut staging = RecvStaging::<1, 2>::new();
         let mut link = staging.link();
         let blocks = side.caps[1].min(2) as u8;
         macro_rules! feed {
             ($of:ident) => {{
-                let mut is_unknown = false;
+                let (has_room, mut is_unknown) = ($of.recvs.free() > 0, false);
                 while $of.recvs.free() > 0 {
                     let context = Context::<T>::new(T::buffers(self.pool, blocks, BLOCK_LEN));
                     let mut staged = vec![Entry::recv(context.id)];
@@ -251,14 +251,15 @@ impl<T: Transport> World<'_, '_, '_, T> {
                         |_: u32| ()
                     );
                 }
-                is_unknown
+                (has_room, is_unknown)
             }};
         }
         if let Some(common) = &mut self.common {
-            feed!(common);
+            feed!(common).0
         } else {
-            let is_unknown = feed!(side);
+            let (has_room, is_unknown) = feed!(side);
             side.is_unknown |= is_unknown;
+            has_room
         }
     }
 }

@@ -236,9 +236,9 @@ impl<T: Transport> World<'_, '_, '_, T> {
         moved
     }
 
-    /// Carries out, polls, retires and takes until nothing moves.
-    pub(crate) fn pump(&mut self) {
-        let mut quiet = 0;
+    /// Carries out, polls, retires and takes until nothing moves; says whether anything did.
+    pub(crate) fn pump(&mut self) -> bool {
+        let (mut quiet, mut any) = (0, false);
         while quiet < 12 {
             let mut moved = self.device.progress() != 0;
             moved |= self.drain();
@@ -248,9 +248,11 @@ impl<T: Transport> World<'_, '_, '_, T> {
                     moved = true;
                 }
             }
+            any |= moved;
             quiet = if moved { 0 } else { quiet + 1 };
         }
         self.agree();
+        any
     }
 
     /// Ends a life: every context comes back, one way or another.
@@ -292,14 +294,8 @@ impl<T: Transport> World<'_, '_, '_, T> {
             control.drop_peer(false);
         }
         self.pump();
-        // A message each time, at the least, of those that wait for a receive.
-        for _ in 0..2 * SLOTS {
-            (0..2).for_each(|side| self.feed(side));
-            self.pump();
-            if self.sides.iter().all(|side| side.sends.in_flight() <= side.sends.silent()) {
-                break;
-            }
-        }
+        // Whoever waits for a receive gets one, until nobody does.
+        while self.feed(0) | self.feed(1) | self.pump() {}
         let is_healthy = |side: &Side<'_, '_, T>| {
             let state = side.control.as_ref().map(|control| control.state());
             let is_open = side.sends.closed().or(side.recvs.closed()).is_none();
