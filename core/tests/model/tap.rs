@@ -76,6 +76,10 @@ unsafe impl<P: SendPort, T: Transport> SendPort for Tap<P, T> {
     unsafe fn post_send(&mut self, first: *mut SendWr, bad: &mut *mut SendWr) -> i32 {
         post!(self, first, bad, post_send, |wr: &SendWr| wr.send_flags & send_flags::SIGNALED != 0)
     }
+
+    fn is_gone(&self) -> bool {
+        self.port.is_gone()
+    }
 }
 
 // SAFETY: the port behind it keeps the promises.
@@ -84,6 +88,10 @@ unsafe impl<P: RecvPort, T: Transport> RecvPort for Tap<P, T> {
 
     unsafe fn post_recv(&mut self, first: *mut RecvWr, bad: &mut *mut RecvWr) -> i32 {
         post!(self, first, bad, post_recv, |_: &RecvWr| true)
+    }
+
+    fn is_gone(&self) -> bool {
+        self.port.is_gone()
     }
 }
 

@@ -211,15 +211,13 @@ impl<T: Transport> World<'_, '_, '_, T> {
 
     fn destroy(&mut self, side: usize) {
         let side = &mut self.sides[side];
+        assert!(side.control.is_none() || self.is_gone || !side.sends.try_abandon());
         if side.control.take().is_none() {
             return;
         }
-        // SAFETY: dropping the control has destroyed the queue pair; completions that are still to
-        // come belong to requests that have ended here.
-        unsafe {
-            side.sends.abandon();
-            side.recvs.abandon();
-        }
+        // Dropping the control has destroyed the queue pair; completions that are still to come belong to
+        // requests that have ended here.
+        assert!(side.sends.try_abandon() && side.recvs.try_abandon());
         side.send_model.abandon();
         side.recv_model.abandon();
     }
