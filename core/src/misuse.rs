@@ -145,6 +145,11 @@ refused! {
         "let peer = DEVICE.peer(domain, a.control.number(), 0);",
         "let message = op::Datagram::new(peer).signaled();",
         "let message = op::Datagram::new(peer).after_reads();";
+    /// A way to a datagram queue pair is for datagrams and stays so: a device follows the address in each.
+    DatagramPortTakenApart, "E0616",
+        "let config = QpConfig::new(domain).datagram(1);\n\
+         let end = DEVICE.queue_pair(config, completions.port(), completions.port())?;",
+        "let port = port::Datagrams::new(end.send);", "let port = port::Datagrams::new(end.send).0;";
     /// A context of one's own owns no memory, unless it says so in unsafe code.
     ContextWithoutMemory, "E0277",
         "let mut slots = SendSlots::<Vec<u8>, 16>::new();\n\

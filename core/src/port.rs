@@ -161,7 +161,8 @@ impl<P: ArmPort + ?Sized> ArmPort for &mut P {
 /// The port of a datagram queue pair, where the device has one type of port for all of its queue pairs: the
 /// soft device.
 ///
-/// A connected queue pair behind it takes datagrams for messages to its peer.
+/// A connected queue pair behind it takes datagrams for messages to its peer. The port inside does not come out
+/// again: what posts to a datagram queue pair says where to, and a device follows that.
 #[derive(Debug)]
 pub struct Datagrams<P>(P);
 
@@ -169,11 +170,6 @@ impl<P> Datagrams<P> {
     /// The way to the same queue, for datagrams.
     pub const fn new(port: P) -> Self {
         Self(port)
-    }
-
-    /// The port inside.
-    pub fn into_inner(self) -> P {
-        self.0
     }
 }
 

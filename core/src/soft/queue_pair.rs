@@ -123,7 +123,9 @@ pub struct RecvEnd<'d, const DEPTH: usize, const SGES: usize = 4, const INLINE: 
 }
 
 // SAFETY: a request is in the ring if and only if the post says so, a fault that was ordered aside,
-// which keeps the same promises; the engine looks at it until its completion was pushed.
+// which keeps the same promises; the engine looks at it until its completion was pushed. It leads to a datagram
+// queue pair as well, without saying so: a message then goes to whoever the request's target names, all of whose
+// bytes are numbers, and the engine follows none of them.
 unsafe impl<const DEPTH: usize, const SGES: usize, const INLINE: usize> SendPort
     for SendEnd<'_, DEPTH, SGES, INLINE>
 {
