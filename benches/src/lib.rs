@@ -5,3 +5,4 @@
 //! in turn, because the machine is never as quiet twice.
 
 pub mod ffi;
+pub mod soft;
