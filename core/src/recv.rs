@@ -175,15 +175,16 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
         n: usize,
     ) -> Result<RecvChain<'q, 's, P, C, N, CHAIN, SGES>, ReserveError> {
         let next = self.hot.next;
-        // `n` is at most 1,024 where the sum is looked at, and the limit is 0 once closed.
-        if n > CHAIN
-            || next.sequence().wrapping_add(n as u32).wrapping_sub(self.hot.taken) > self.hot.limit
-        {
+        let used = next.sequence().wrapping_sub(self.hot.taken);
+        // SAFETY: the invariant of the queue; the compiler sees by it that the sum below does not wrap.
+        unsafe { core::hint::assert_unchecked(used <= N as u32) };
+        // The limit is 0 once closed.
+        if n > CHAIN || used.wrapping_add(n as u32) > self.hot.limit {
             return Err(self.no_room(n, CHAIN));
         }
         let staging = staging.reborrow();
         let entry = CHAIN.wrapping_sub(n).wrapping_mul(RecvLink::<CHAIN, SGES>::STEP);
-        Ok(RecvChain { first: entry, next: entry, start: next, id: next, queue: self, staging })
+        Ok(RecvChain { first: entry, next: entry, id: next, queue: self, staging })
     }
 
     #[cold]

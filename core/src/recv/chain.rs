@@ -12,8 +12,7 @@ pub struct RecvChain<'q, 's, P: RecvPort, C, const N: usize, const CHAIN: usize,
     /// The places of the first receive and of the next one.
     pub(super) first: usize,
     pub(super) next: usize,
-    /// The id of the first receive, whose sequence is the queue's head, and that of the next one.
-    pub(super) start: NextId,
+    /// The id of the next receive; that of the first is the queue's next one.
     pub(super) id: NextId,
 }
 
@@ -122,7 +121,7 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
 
     #[inline(always)]
     const fn len_u32(&self) -> u32 {
-        self.id.sequence().wrapping_sub(self.start.sequence())
+        (self.next.wrapping_sub(self.first) / RecvLink::<CHAIN, SGES>::STEP) as u32
     }
 
     /// Posts the chain with one call to the device, which rings one doorbell. Says how many receives
@@ -139,8 +138,8 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         let (first, len) = (self.staging.request_at(self.first), self.len_u32());
         // SAFETY: the chain is not empty.
         let last = unsafe { self.staging.request_at(self.next).sub(1) };
-        if self.id.has_carried_since(self.start) {
-            self.id = renumber(first, self.start, len);
+        if self.id.has_carried_since(self.queue.hot.next) {
+            self.id = renumber(first, self.queue.hot.next, len);
         }
         // From here on everything is in flight, so that a port that panics loses nothing.
         let mut this = ManuallyDrop::new(self);
@@ -161,10 +160,8 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
             return Ok(len);
         }
         let mut rest = ManuallyDrop::into_inner(this);
-        // What can be read and reckoned again need not be kept during the call.
+        // What can be read again need not be kept during the call.
         rest.id = rest.queue.hot.next;
-        let len = rest.next.wrapping_sub(rest.first) / RecvLink::<CHAIN, SGES>::STEP;
-        rest.start = rest.id.with_sequence(rest.id.sequence().wrapping_sub(len as u32));
         Err(rest.not_taken(code, bad))
     }
 
@@ -172,7 +169,8 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
     #[cold]
     #[inline(never)]
     fn not_taken(mut self, code: i32, bad: *mut RecvWr) -> SubmitError<Self> {
-        let (start, len) = (self.start.sequence(), self.len_u32());
+        let len = self.len_u32();
+        let start = self.id.sequence().wrapping_sub(len);
         let first = self.staging.request_at(self.first);
         // SAFETY: `at` is below the length of the chain.
         let entry = |at: u32| unsafe { first.add(at as usize) };
@@ -180,12 +178,10 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         let Some(accepted) = accepted else {
             // No word, or a word that is none: nothing comes back before its completion.
             self.queue.shut(Cause::Unknown { code });
-            self.start = self.id;
             return SubmitError::Unknown { code };
         };
         let head = start.wrapping_add(accepted);
-        self.start = self.start.with_sequence(head);
-        self.queue.hot.next = self.start;
+        self.queue.hot.next = self.id.with_sequence(head);
         self.first += accepted as usize * RecvLink::<CHAIN, SGES>::STEP;
         SubmitError::Partial { accepted, code, rest: self }
     }
@@ -194,7 +190,7 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
     /// posted.
     pub fn into_contexts(self, mut each: impl FnMut(C)) {
         let this = ManuallyDrop::new(self);
-        let (start, end) = (this.start.sequence(), this.id.sequence());
+        let (start, end) = (this.queue.hot.next.sequence(), this.id.sequence());
         give_back::<C, N>(this.queue.hot.slots, start, end, &mut each);
     }
 }
@@ -204,7 +200,7 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize> Drop
 {
     #[inline(always)]
     fn drop(&mut self) {
-        let (start, end) = (self.start.sequence(), self.id.sequence());
+        let (start, end) = (self.queue.hot.next.sequence(), self.id.sequence());
         if mem::needs_drop::<C>() && start != end {
             give_back::<C, N>(self.queue.hot.slots, start, end, drop);
         }
