@@ -46,7 +46,7 @@ deps-build:
 deps-guest:
 	@.ci/deps build guest
 deps-bench:
-	@.ci/deps build bench
+	@.ci/deps build bench crates
 
 .PHONY: demo
 demo: deps-build ## messages through the library, without RDMA hardware
@@ -188,13 +188,18 @@ rxe: deps-guest ## real librdmacm on a kernel's Soft-RoCE device, in a virtual m
 	$(call step,$@)
 	@BINDING=$(BINDING) std-adapter/rxe/run $(if $(CASES),'$(CASES)')
 
-.PHONY: bench-build bench bench-check
+.PHONY: bench-build bench bench-check figures
 bench-build:
 	cargo build --profile measured -p nanoverbs-benches --bins --examples
 bench: deps-bench bench-build ## everything measured beside C, a table, and target/bench/report.json
 	$(call step,$@)
 	cargo build --profile measured-lto -p nanoverbs-benches --example contenders
+	@# Other crates bring build steps of their own; where those fail, the report says so.
+	@cargo build --release --manifest-path benches/crates/Cargo.toml --examples --target-dir $(TARGET)/bench/crates || \
+	    { rm -f $(TARGET)/bench/crates/release/examples/libcrate_*.so; $(call skip,bar 7,benches/crates does not build here); }
 	$(TARGET)/measured/bench
+figures: bench ## make bench, and its table and plot put into the README
+	$(TARGET)/measured/bench publish
 bench-check: deps-build ## the instruction bars alone
 	$(call step,$@)
 	@if [ $(BINDING) != verbs ]; then $(call skip,bench-check,rdma-sys needs a libclang older than 16); \

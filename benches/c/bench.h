@@ -48,7 +48,7 @@ struct contender {
 };
 
 /* The provider. Modes: what posting and polling do. */
-enum fp_mode { FP_NULL, FP_MLX5, FP_BLUEFLAME, FP_CHECK, FP_EMPTY };
+enum fp_mode { FP_NULL, FP_MLX5, FP_BLUEFLAME, FP_CHECK, FP_EMPTY, FP_RECV, FP_RECV_CHECK };
 
 struct ibv_context *fp_open(enum fp_mode mode);
 struct ibv_cq *fp_create_cq(struct ibv_context *context, uint32_t entries);

@@ -51,15 +51,17 @@ static NOINLINE uint64_t post_send_run(void *opaque, uint64_t rounds)
 
 /* A chain linked beforehand, without a check. */
 
+struct kept {
+	uint32_t head, tail;
+	uint64_t contexts[DEPTH];
+};
+
 struct chain_state {
 	struct setup setup;
 	struct ibv_send_wr wr[CHAIN];
 	struct ibv_sge sge[CHAIN];
-	/* For the variant that keeps a context a request. */
-	struct kept {
-		uint32_t head, tail;
-		uint64_t contexts[DEPTH];
-	} *kept;
+	/* For the variant that keeps a context a request, one for each queue pair. */
+	struct kept *kept;
 };
 
 static void *chain_open(const struct setup *setup)
@@ -279,6 +281,112 @@ static NOINLINE uint64_t twin_chain_run(void *opaque, uint64_t rounds)
 	return sum;
 }
 
+/* Receives, without a check but with a context a request: rdma_post_recv, once a request, and a chain linked
+ * beforehand. */
+
+struct recv_state {
+	struct setup setup;
+	struct ibv_recv_wr wr[CHAIN];
+	struct ibv_sge sge[CHAIN];
+	struct kept *kept;
+};
+
+static void *recv_open(const struct setup *setup)
+{
+	struct recv_state *state = NULL;
+
+	if (posix_memalign((void **)&state, 64, sizeof(*state)))
+		abort();
+	memset(state, 0, sizeof(*state));
+	state->setup = *setup;
+	for (uint32_t i = 0; i < setup->chain; i++) {
+		state->wr[i].sg_list = &state->sge[i];
+		state->wr[i].num_sge = 1;
+		state->wr[i].next = i + 1 < setup->chain ? &state->wr[i + 1] : NULL;
+	}
+	state->kept = calloc(setup->nqps, sizeof(*state->kept));
+	return state;
+}
+
+static void recv_close(void *opaque)
+{
+	struct recv_state *state = opaque;
+
+	free(state->kept);
+	free(state);
+}
+
+static uint64_t recv_take(const struct setup *s, struct kept *kept, struct ibv_wc *wc)
+{
+	uint64_t sum = 0;
+	int polled = ibv_poll_cq(s->cq, (int)s->batch, wc);
+
+	if (polled < 0)
+		abort();
+	for (int i = 0; i < polled; i++) {
+		if (wc[i].status)
+			abort();
+		sum += kept->contexts[wc[i].wr_id % DEPTH];
+	}
+	return sum;
+}
+
+static NOINLINE uint64_t recv_single_run(void *opaque, uint64_t rounds)
+{
+	struct recv_state *s = opaque;
+	struct ibv_wc wc[BATCH];
+	uint64_t sum = 0;
+	uint32_t at = s->setup.at;
+
+	while (rounds--) {
+		struct rdma_cm_id *id = s->setup.ids[at];
+		struct kept *kept = &s->kept[at];
+		const struct request *r = s->setup.requests, *end = r + s->setup.per_round;
+
+		for (; r != end; r++, kept->head++) {
+			kept->contexts[kept->head % DEPTH] = r->context;
+			if (rdma_post_recv(id, (void *)(uintptr_t)kept->head, (void *)(uintptr_t)r->addr,
+					   r->length, s->setup.mr))
+				abort();
+		}
+		sum += recv_take(&s->setup, kept, wc);
+		at = at + 1 == s->setup.nqps ? 0 : at + 1;
+	}
+	s->setup.at = at;
+	return sum;
+}
+
+static NOINLINE uint64_t recv_chain_run(void *opaque, uint64_t rounds)
+{
+	struct recv_state *s = opaque;
+	struct ibv_wc wc[BATCH];
+	struct ibv_recv_wr *bad;
+	uint64_t sum = 0;
+	uint32_t at = s->setup.at;
+
+	while (rounds--) {
+		struct ibv_qp *qp = s->setup.qps[at];
+		struct kept *kept = &s->kept[at];
+		const struct request *r = s->setup.requests, *end = r + s->setup.per_round;
+
+		while (r != end) {
+			for (uint32_t i = 0; i < s->setup.chain; i++, r++, kept->head++) {
+				kept->contexts[kept->head % DEPTH] = r->context;
+				s->wr[i].wr_id = kept->head;
+				s->sge[i].addr = r->addr;
+				s->sge[i].length = r->length;
+				s->sge[i].lkey = r->lkey;
+			}
+			if (ibv_post_recv(qp, s->wr, &bad))
+				abort();
+		}
+		sum += recv_take(&s->setup, kept, wc);
+		at = at + 1 == s->setup.nqps ? 0 : at + 1;
+	}
+	s->setup.at = at;
+	return sum;
+}
+
 /* Consuming alone, between two calls of fp_section: posts as c_twin_chain does, uncounted. */
 
 static NOINLINE uint64_t poll_run(void *opaque, uint64_t rounds)
@@ -372,6 +480,8 @@ const struct contender *contenders(size_t *count)
 		{ "poll", chain_open, poll_run, chain_close },
 		{ "twin_poll", twin_open, twin_poll_run, twin_close },
 		{ "empty_poll", plain_open, empty_run, free },
+		{ "recv_single", recv_open, recv_single_run, recv_close },
+		{ "recv_chain", recv_open, recv_chain_run, recv_close },
 	};
 
 	*count = sizeof(all) / sizeof(*all);

@@ -7,8 +7,9 @@
  * for each signaled request.
  * blueflame: the same, and a request that is posted alone is copied to the doorbell whole, 64 bytes,
  * as libmlx5 does unless it is told not to (mlx5_bf_copy).
- * check: the same, and every request and piece goes into a digest. */
-#include "bench.h"
+ * check: the same, and every request and piece goes into a digest.
+ * recv: receives, likewise; the device's own part is that a message arrives for each at once. */
+#include "provider.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -29,7 +30,7 @@
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #define barrier() __asm__ volatile("" ::: "memory")
 
-enum { MAX_QPS = 8192, OWNER_HW = 0x80 };
+enum { OWNER_HW = 0x80 };
 
 struct ctrl {
 	uint32_t opmod_idx_opcode, qpn_ds;
@@ -53,43 +54,6 @@ struct cqe {
 	uint8_t signature, op_own;
 };
 _Static_assert(sizeof(struct cqe) == 64 && sizeof(struct ctrl) == 16, "as the device has them");
-
-struct fp_context {
-	struct ibv_context context;
-	struct ibv_device device;
-	enum fp_mode mode;
-	uint32_t nqps, ncqs;
-	struct fp_qp *qps[MAX_QPS];
-	struct fp_cq *cqs[MAX_QPS];
-	uint64_t digest, shape;
-	uint64_t doorbell[16];
-};
-
-struct fp_cq {
-	struct ibv_cq cq;
-	uint64_t null_id;
-	uint32_t null_offset, null_qpn;
-	struct cqe *ring;
-	uint32_t mask, consumer, producer;
-	struct fp_qp *current;
-	struct fp_context *owner;
-	uint32_t *record;
-	uint32_t records[2];
-};
-
-struct fp_qp {
-	struct ibv_qp qp;
-	char *ring;
-	uint64_t *ids;
-	uint32_t *heads;
-	uint32_t head, tail, cur_post, count, max_pieces, buf_flip;
-	uint8_t fm_cache, signal_bits;
-	struct fp_cq *completions;
-	uint64_t *doorbell;
-	uint32_t record[2];
-	int blueflame;
-	struct fp_context *owner;
-};
 
 static const uint8_t opcodes[] = {
 	[IBV_WR_RDMA_WRITE] = 0x08, [IBV_WR_RDMA_WRITE_WITH_IMM] = 0x09, [IBV_WR_SEND] = 0x0a,
@@ -299,6 +263,96 @@ static int mlx5_poll_cq(struct ibv_cq *ibcq, int entries, struct ibv_wc *wc)
 	return polled;
 }
 
+static int mlx5_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	struct fp_qp *qp = (struct fp_qp *)ibqp;
+	uint32_t index = qp->recv_head & (qp->count - 1), posted = 0;
+	int err = 0;
+
+	for (; wr; posted++, wr = wr->next) {
+		if (unlikely(qp->recv_head - qp->recv_tail + posted >= qp->count)) {
+			err = ENOMEM;
+			*bad = wr;
+			break;
+		}
+		if (unlikely(wr->num_sge > (int)qp->max_pieces)) {
+			err = EINVAL;
+			*bad = wr;
+			break;
+		}
+		struct data *data = (struct data *)(qp->recv_ring + ((size_t)index << 6));
+
+		for (int i = 0; i < wr->num_sge; i++) {
+			if (unlikely(!wr->sg_list[i].length))
+				continue;
+			data->byte_count = htobe32(wr->sg_list[i].length);
+			data->lkey = htobe32(wr->sg_list[i].lkey);
+			data->addr = htobe64(wr->sg_list[i].addr);
+			data++;
+		}
+		if (wr->num_sge < (int)qp->max_pieces)
+			*data = (struct data){ .lkey = htobe32(0x100) };
+		qp->recv_ids[index] = wr->wr_id;
+		complete(qp, (uint16_t)index);
+		index = (index + 1) & (qp->count - 1);
+	}
+	if (likely(posted)) {
+		qp->recv_head += posted;
+		barrier();
+		*(volatile uint32_t *)qp->recv_record = htobe32(qp->recv_head & 0xffff);
+	}
+	return err;
+}
+
+static int mlx5_poll_recv(struct ibv_cq *ibcq, int entries, struct ibv_wc *wc)
+{
+	struct fp_cq *cq = (struct fp_cq *)ibcq;
+	int polled = 0;
+
+	for (; polled < entries; polled++, wc++) {
+		struct cqe *cqe = &cq->ring[cq->consumer & cq->mask];
+		uint8_t owner = (cq->consumer & (cq->mask + 1)) ? 1 : 0;
+		uint32_t qpn;
+
+		if (((volatile struct cqe *)cqe)->op_own != owner)
+			break;
+		cq->consumer++;
+		barrier();
+		qpn = be32toh(cqe->sop_drop_qpn) & 0xffffff;
+		if (unlikely(!cq->current || cq->current->qp.qp_num != qpn))
+			cq->current = cq->owner->qps[qpn & (MAX_QPS - 1)];
+		wc->wc_flags = 0;
+		wc->qp_num = qpn;
+		wc->opcode = IBV_WC_RECV;
+		wc->wr_id = cq->current->recv_ids[be16toh(cqe->wqe_counter)];
+		wc->status = IBV_WC_SUCCESS;
+		wc->vendor_err = 0;
+		wc->byte_len = be32toh(cqe->byte_cnt);
+		wc->imm_data = 0;
+		wc->src_qp = 0;
+		cq->current->recv_tail++;
+	}
+	if (polled)
+		*(volatile uint32_t *)cq->record = htobe32(cq->consumer & 0xffffff);
+	return polled;
+}
+
+static int check_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	struct fp_context *context = ((struct fp_qp *)qp)->owner;
+
+	for (struct ibv_recv_wr *at = wr; at; at = at->next) {
+		context->shape = mix(context->shape, (uint64_t)qp->qp_num << 32 | (uint32_t)at->num_sge);
+		for (int i = 0; i < at->num_sge; i++) {
+			const struct ibv_sge *sge = &at->sg_list[i];
+
+			context->digest = mix(context->digest, sge->addr);
+			context->shape = mix(context->shape, (uint64_t)sge->length << 32 | sge->lkey);
+		}
+	}
+	return mlx5_post_recv(qp, wr, bad);
+}
+
 static void *aligned(size_t size)
 {
 	void *memory = NULL;
@@ -309,9 +363,13 @@ static void *aligned(size_t size)
 	return memory;
 }
 
+struct fp_context *fp_last;
+
 struct ibv_context *fp_open(enum fp_mode mode)
 {
 	struct fp_context *context = aligned(sizeof(*context));
+
+	fp_last = context;
 
 	context->mode = mode;
 	context->context.device = &context->device;
@@ -332,6 +390,11 @@ struct ibv_context *fp_open(enum fp_mode mode)
 	case FP_CHECK:
 		context->context.ops.post_send = check_post_send;
 		context->context.ops.poll_cq = mlx5_poll_cq;
+		break;
+	case FP_RECV:
+	case FP_RECV_CHECK:
+		context->context.ops.post_recv = mode == FP_RECV ? mlx5_post_recv : check_post_recv;
+		context->context.ops.poll_cq = mlx5_poll_recv;
 		break;
 	}
 	return &context->context;
@@ -373,6 +436,8 @@ struct ibv_qp *fp_create_qp(struct ibv_context *ibcontext, struct ibv_cq *cq, ui
 	qp->ids = aligned(entries * sizeof(*qp->ids));
 	qp->heads = aligned(entries * sizeof(*qp->heads));
 	qp->doorbell = context->doorbell;
+	qp->recv_ring = aligned((size_t)entries * 64);
+	qp->recv_ids = aligned(entries * sizeof(*qp->recv_ids));
 	qp->completions->null_qpn = qp->qp.qp_num;
 	context->qps[context->nqps++] = qp;
 	return &qp->qp;
@@ -397,6 +462,8 @@ void fp_close(struct ibv_context *ibcontext)
 		free(context->qps[i]->ring);
 		free(context->qps[i]->ids);
 		free(context->qps[i]->heads);
+		free(context->qps[i]->recv_ring);
+		free(context->qps[i]->recv_ids);
 		free(context->qps[i]);
 	}
 	for (uint32_t i = 0; i < context->ncqs; i++) {

@@ -1,6 +1,8 @@
 //! The contenders in Rust: nanoverbs through its public calls, and rdma-sys without it.
 #![allow(unreachable_pub, reason = "a shared object has no callers in Rust")]
 
+mod arrivals;
+mod group;
 mod port;
 
 use core::ffi::c_void;
@@ -58,33 +60,61 @@ struct State<C: 'static> {
     messages: Box<[Message]>,
 }
 
+/// The queue pairs of a setup.
+fn queue_pairs(setup: &Setup) -> &[*mut c_void] {
+    // SAFETY: `qps` has `nqps` entries.
+    unsafe { core::slice::from_raw_parts(setup.qps, setup.nqps as usize) }
+}
+
+fn send_config(domain: Domain) -> SendConfig {
+    let config = SendConfig::new(domain).max_sges(1, 1).reads(16).max_inline(64);
+    config.chain(CHAIN as u16).period((DEPTH / 2) as u16)
+}
+
+/// A send queue of each queue pair, which `make` puts together.
+fn queues<C: 'static>(
+    setup: &Setup,
+    mut make: impl FnMut(Qp, &'static mut SendSlots<C, DEPTH>, SendConfig) -> Queue<C>,
+) -> Box<[Box<Queue<C>>]> {
+    let queue_pairs = queue_pairs(setup).iter().map(|qp| {
+        let place = Box::<Queue<C>>::new_uninit();
+        let slots: &'static mut SendSlots<C, DEPTH> = Box::leak(Box::default());
+        // SAFETY: a live queue pair.
+        let port = unsafe { Qp::new(qp.cast()) };
+        let mut queue = make(port, slots, send_config(Domain::from_raw(setup.domain)));
+        queue.open();
+        Box::write(place, queue)
+    });
+    queue_pairs.collect()
+}
+
 /// # Safety
 ///
 /// `setup` lives as long as the state.
 unsafe fn open<C: 'static>(setup: *const Setup) -> Box<State<C>> {
     // SAFETY: the caller's promise.
     let setup = unsafe { setup.read() };
-    let domain = Domain::from_raw(setup.domain);
-    // SAFETY: `qps` has `nqps` entries.
-    let qps = unsafe { core::slice::from_raw_parts(setup.qps, setup.nqps as usize) };
-    let queues = qps
-        .iter()
-        .map(|qp| {
-            let place = Box::<Queue<C>>::new_uninit();
-            let slots: &'static mut SendSlots<C, DEPTH> = Box::leak(Box::default());
-            // SAFETY: a live queue pair.
-            let port = unsafe { Qp::new(*qp) };
-            let config = SendConfig::new(domain).max_sges(1, 1).reads(16).max_inline(64);
-            let config = config.chain(CHAIN as u16).period((DEPTH / 2) as u16);
-            let mut queue = SendQueue::new(port, slots, config).expect("the numbers fit");
-            queue.open();
-            Box::write(place, queue)
-        })
-        .collect();
+    let queues = queues(&setup, |port, slots, config| {
+        SendQueue::new(port, slots, config).expect("the numbers fit")
+    });
+    // SAFETY: a live completion queue; batches are at most BATCH.
+    let port = unsafe { Cq::new(setup.cq.cast(), setup.batch) };
+    let staging: &'static mut SendStaging<CHAIN, 1> = Box::leak(Box::default());
+    Box::new(State {
+        queues,
+        completions: Completions::new(port, u32::MAX),
+        staging: staging.link(),
+        messages: messages(&setup),
+        setup,
+    })
+}
+
+/// The requests of a round, each checked against the region once.
+fn messages(setup: &Setup) -> Box<[Message]> {
     // SAFETY: `requests` has `per_round` entries.
     let requests = unsafe { core::slice::from_raw_parts(setup.requests, setup.per_round as usize) };
-    let region = region(&setup);
-    let messages = requests
+    let region = region(setup);
+    requests
         .iter()
         .map(|r| {
             let offset = r.addr as usize - region.registration().addr.addr().get();
@@ -94,23 +124,13 @@ unsafe fn open<C: 'static>(setup: *const Setup) -> Box<State<C>> {
                 number: r.context,
             }
         })
-        .collect();
-    // SAFETY: a live completion queue; batches are at most BATCH.
-    let port = unsafe { Cq::new(setup.cq, setup.batch) };
-    let staging: &'static mut SendStaging<CHAIN, 1> = Box::leak(Box::default());
-    Box::new(State {
-        queues,
-        completions: Completions::new(port, u32::MAX),
-        staging: staging.link(),
-        messages,
-        setup,
-    })
+        .collect()
 }
 
 fn region(setup: &Setup) -> Region {
     // SAFETY: the region lives for the whole process, and all that is done with it is to name it.
     unsafe {
-        let mr = &*setup.mr;
+        let mr = &*setup.mr.cast::<rdma_sys::ibv_mr>();
         Region::from_raw(Registration {
             addr: NonNull::new(mr.addr.cast()).expect("memory"),
             len: mr.length,
@@ -473,11 +493,11 @@ extern "C" fn sys_single(state: *mut c_void, count: u64) -> u64 {
             // SAFETY: a live queue pair and region; the payload lies inside it.
             let code = unsafe {
                 rdma_sys::rdma_post_send(
-                    *id,
+                    id.cast(),
                     r.context as *mut c_void,
                     r.addr as *mut c_void,
                     u64::from(r.length) as _,
-                    setup.mr,
+                    setup.mr.cast(),
                     r.flags as _,
                 )
             };
@@ -487,7 +507,7 @@ extern "C" fn sys_single(state: *mut c_void, count: u64) -> u64 {
         }
         // SAFETY: a live completion queue; the array has room for the batch.
         let polled = unsafe {
-            rdma_sys::ibv_poll_cq(setup.cq, setup.batch as i32, entries.as_mut_ptr().cast())
+            rdma_sys::ibv_poll_cq(setup.cq.cast(), setup.batch as i32, entries.as_mut_ptr().cast())
         };
         for entry in entries.iter().take(polled.max(0) as usize) {
             // SAFETY: the provider has written it.
@@ -522,6 +542,10 @@ contenders! {
     c"block_chain" open_blocks, block_chain, close_blocks;
     c"poll" open_as::<Token>, poll, close::<Token>;
     c"empty_poll" open_as::<Token>, empty_poll, close::<Token>;
+    c"group_single" group::open, group::single, group::close;
+    c"group_poll" group::open, group::poll, group::close;
+    c"recv_single" arrivals::open, arrivals::single, arrivals::close;
+    c"recv_chain" arrivals::open, arrivals::chain, arrivals::close;
     c"sys_single" open_sys, sys_single, close_sys;
 }
 

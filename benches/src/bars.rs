@@ -2,7 +2,7 @@
 
 use crate::bed::Shape;
 use crate::instructions::{Counts, key, poll_key};
-use crate::object::{Entry, Mode, Objects};
+use crate::object::{Entry, Kind, Mode, Objects};
 use crate::report::Row;
 use crate::ticks::{self, Series};
 
@@ -110,19 +110,21 @@ const POSTS: [Post; 10] = [
     },
 ];
 
-/// Instructions a request on the null provider that `make test` lets pass: what it was when this was
-/// written and a tenth more, for other compilers. A hot path that became slower does not pass.
-const GUARDS: [(&str, f64); 6] = [
-    ("token_single", 92.0),
-    ("value_single", 100.0),
-    ("token_chain", 70.0),
-    ("value_chain", 75.0),
-    ("raw_chain", 64.0),
-    ("block_chain", 92.0),
+/// Instructions a request on the null provider that `make test` lets pass: one part in 25 more than it was
+/// when this was written, with Rust 1.95. Who makes the hot path slower says so here.
+const GUARDS: [(&str, f64); 8] = [
+    ("token_single", 83.0),
+    ("value_single", 91.0),
+    ("raw_single", 78.0),
+    ("block_single", 101.0),
+    ("token_chain", 64.0),
+    ("value_chain", 69.0),
+    ("raw_chain", 57.0),
+    ("block_chain", 87.0),
 ];
 
 /// What one completion of one request costs above `ibv_poll_cq`, likewise.
-const GUARD_OF_COMPLETIONS: f64 = 38.0;
+const GUARD_OF_COMPLETIONS: f64 = 39.0;
 
 /// Which of our builds a bar is about.
 const OURS: &str = "rustc";
@@ -246,7 +248,7 @@ pub(crate) fn ticks(objects: &Objects) -> (Vec<Row>, Vec<(Mode, Vec<Series>)>) {
     let mut rows = Vec::new();
     let mut all = Vec::new();
     for mode in [Mode::Null, Mode::Mlx5, Mode::BlueFlame] {
-        let entries = objects.entries.iter().filter(|e| !e.name.ends_with("poll"));
+        let entries = objects.entries.iter().filter(|e| e.kind() == Kind::Post);
         let series = ticks::measure(&objects.provider, entries, Shape::new(mode), 64, 3000);
         for post in POSTS.iter().filter(|post| post.mode == mode) {
             rows.extend(beside(
@@ -287,7 +289,7 @@ pub(crate) fn print(objects: &Objects, counts: &Counts, series: &[(Mode, Vec<Ser
         "{:<34} {:>12} {:>8} {:>8} {:>12} {:>8} {:>8}",
         "", "null, instr.", "min", "median", "mlx5, instr.", "min", "median"
     );
-    for entry in objects.entries.iter().filter(|e| !e.name.ends_with("poll")) {
+    for entry in objects.entries.iter().filter(|e| e.kind() == Kind::Post) {
         print!("{:<34}", entry.label());
         for mode in [Mode::Null, Mode::Mlx5] {
             let count = counts.get(&key(mode, 16, &entry.label())).map_or(f64::NAN, |n| n / 16.0);

@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use nanoverbs_benches::ffi::{BATCH, DEPTH, Request, Setup};
 use rdma_sys::{ibv_context, ibv_mr, ibv_qp, rdma_cm_id};
 
-use crate::object::{Entry, Mode, Provider};
+use crate::object::{Entry, Kind, Mode, Provider};
 
 const DOMAIN: u32 = 7;
 const LOCAL_WRITE: u32 = 1;
@@ -87,10 +87,10 @@ impl<'p> Bed<'p> {
             })
             .collect();
         let setup = Box::new(Setup {
-            qps: qps.as_mut_ptr(),
-            ids: ids.as_mut_ptr(),
-            cq,
-            mr: &raw mut *mr,
+            qps: qps.as_mut_ptr().cast(),
+            ids: ids.as_mut_ptr().cast(),
+            cq: cq.cast(),
+            mr: (&raw mut *mr).cast(),
             requests: requests.as_ptr(),
             nqps: shape.qps,
             per_round: shape.round,
@@ -144,21 +144,36 @@ impl Drop for Bed<'_> {
 
 /// Every contender posts the same requests and brings the same contexts back, or the run fails.
 pub(crate) fn check(provider: &Provider, entries: &[Entry]) {
+    let post = Shape { qps: 3, ..Shape::new(Mode::Check) };
+    check_as(provider, entries, post, |e| e.kind() == Kind::Post && !e.signals_all());
+    let signaled = Shape { signal: 1, ..post };
+    check_as(provider, entries, signaled, |e| e.kind() == Kind::Post);
+    let alone = Shape { qps: 1, ..signaled };
+    check_as(provider, entries, alone, |e| matches!(e.kind(), Kind::Post | Kind::Group));
+    let recv = Shape { mode: Mode::RecvCheck, ..signaled };
+    check_as(provider, entries, recv, |e| e.kind() == Kind::Recv);
+}
+
+fn check_as(
+    provider: &Provider,
+    entries: &[Entry],
+    shape: Shape,
+    has_part: impl Fn(&Entry) -> bool,
+) {
     let mut first: Option<(String, (u64, u64))> = None;
-    for entry in entries.iter().filter(|e| !e.name.ends_with("poll")) {
-        let bed = Bed::open(provider, entry, Shape { qps: 3, ..Shape::new(Mode::Check) });
+    for entry in entries.iter().filter(|e| has_part(e)) {
+        let bed = Bed::open(provider, entry, shape);
         let rounds = 100;
         let sum = bed.run(rounds);
         // 1 + … + 16 a round for who keeps a context a request, 16 for who keeps one a completion.
-        let kept = !matches!(entry.name.as_str(), "post_send" | "chain_bare" | "sys_single");
+        let kept = shape.signal == 1 || !entry.keeps_last();
         assert_eq!(sum, rounds * if kept { 136 } else { 16 }, "contexts of {}", entry.label());
         let digest = bed.digest();
         match &first {
             None => first = Some((entry.label(), digest)),
             Some((other, expected)) => {
                 assert_eq!(digest.1, expected.1, "{} and {other} differ", entry.label());
-                // Blocks come from a pool, in an order of their own.
-                if !entry.name.starts_with("block") {
+                if !entry.owns_memory() {
                     assert_eq!(digest.0, expected.0, "{} and {other} differ", entry.label());
                 }
             }

@@ -1,8 +1,7 @@
-//! Twins of the structures in `c/bench.h`.
+//! Twins of the structures in `c/bench.h`. Objects of verbs are pointers to who knows what: each contender
+//! has a binding of its own.
 
 use core::ffi::{c_char, c_void};
-
-use rdma_sys::{ibv_cq, ibv_mr, ibv_qp, rdma_cm_id};
 
 /// Slots of a send queue.
 pub const DEPTH: usize = 128;
@@ -34,13 +33,13 @@ pub struct Request {
 #[repr(C)]
 pub struct Setup {
     /// Queue pairs, `nqps` of them.
-    pub qps: *mut *mut ibv_qp,
+    pub qps: *mut *mut c_void,
     /// The same behind connection identifiers.
-    pub ids: *mut *mut rdma_cm_id,
+    pub ids: *mut *mut c_void,
     /// The completion queue of all of them.
-    pub cq: *mut ibv_cq,
+    pub cq: *mut c_void,
     /// The region that holds every payload.
-    pub mr: *mut ibv_mr,
+    pub mr: *mut c_void,
     /// The requests of a round.
     pub requests: *const Request,
     /// Queue pairs.

@@ -8,7 +8,8 @@ use std::ffi::CString;
 use std::process::{Command, Stdio};
 
 use crate::bed::{Bed, Shape};
-use crate::object::{self, Mode, Objects};
+use crate::crates;
+use crate::object::{self, Kind, Mode, Objects};
 
 const ROUNDS: u64 = 200;
 
@@ -25,7 +26,18 @@ pub(crate) fn poll_key(completions: u32, outcomes: u32, label: &str) -> String {
     format!("poll {completions} {outcomes} {label}")
 }
 
-pub(crate) const POLLS: [(u32, u32); 4] = [(1, 1), (1, 16), (16, 16), (4, 16)];
+/// The key of a count with every request signaled.
+pub(crate) fn signaled_key(mode: Mode, label: &str) -> String {
+    format!("{mode:?} signaled {label}")
+}
+
+/// The key of what consuming 16 completions costs that come from as many queue pairs, or from all there are.
+pub(crate) fn group_key(qps: u32, label: &str) -> String {
+    format!("group {qps} {label}")
+}
+
+pub(crate) const POLLS: [(u32, u32); 6] = [(1, 1), (1, 16), (16, 16), (4, 16), (4, 4), (32, 32)];
+pub(crate) const QPS: [u32; 4] = [1, 16, 256, 4096];
 pub(crate) const CHAINS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 
 /// Counts under callgrind, or `None` without valgrind. `all`: every chain length, not 16 alone.
@@ -79,7 +91,7 @@ pub(crate) fn child(objects: &Objects, plan: &str, all: bool) {
     match plan {
         "posts" => {
             for mode in [Mode::Null, Mode::Mlx5, Mode::BlueFlame] {
-                for entry in objects.entries.iter().filter(|e| !e.name.ends_with("poll")) {
+                for entry in objects.entries.iter().filter(|e| e.kind() == Kind::Post) {
                     for chain in CHAINS {
                         if chain != 16 && !(all && entry.is_chain()) {
                             continue;
@@ -90,6 +102,18 @@ pub(crate) fn child(objects: &Objects, plan: &str, all: bool) {
                         dump(objects, &bed, &key(mode, chain, &entry.label()));
                     }
                 }
+            }
+            let signaled = objects.entries.iter().filter(|e| crates::beside_signals_all(e));
+            for entry in signaled.filter(|_| all) {
+                for mode in [Mode::Null, Mode::Mlx5] {
+                    let shape = Shape { signal: 1, ..Shape::new(mode) };
+                    let bed = Bed::open(&objects.provider, entry, shape);
+                    dump(objects, &bed, &signaled_key(mode, &entry.label()));
+                }
+            }
+            for entry in objects.entries.iter().filter(|e| e.kind() == Kind::Recv && all) {
+                let bed = Bed::open(&objects.provider, entry, Shape::new(Mode::Recv));
+                dump(objects, &bed, &key(Mode::Recv, 16, &entry.label()));
             }
             for entry in objects.entries.iter().filter(|e| e.name == "empty_poll") {
                 let bed = Bed::open(&objects.provider, entry, Shape::new(Mode::Empty));
@@ -112,6 +136,13 @@ pub(crate) fn child(objects: &Objects, plan: &str, all: bool) {
                     };
                     let bed = Bed::open(&objects.provider, entry, shape);
                     dump(objects, &bed, &poll_key(completions, outcomes, &entry.label()));
+                }
+            }
+            for entry in objects.entries.iter().filter(|e| e.name == "group_poll" && all) {
+                for qps in QPS {
+                    let shape = Shape { qps, signal: 1, ..Shape::new(Mode::Mlx5) };
+                    let bed = Bed::open(&objects.provider, entry, shape);
+                    dump(objects, &bed, &group_key(qps, &entry.label()));
                 }
             }
         }

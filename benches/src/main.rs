@@ -2,7 +2,9 @@
 
 mod bars;
 mod bed;
+mod crates;
 mod fixed;
+mod growth;
 mod instructions;
 mod object;
 mod plot;
@@ -21,9 +23,10 @@ fn main() {
             object::compile();
             report::print(&bars::cold(&object::load()));
         }
+        ["publish"] => report::publish(),
         [] => everything(),
         _ => {
-            eprintln!("usage: bench [check | cold]");
+            eprintln!("usage: bench [check | cold | publish]");
             std::process::exit(2);
         }
     }
@@ -54,7 +57,6 @@ fn everything() {
     bed::check(&objects.provider, &objects.entries);
     let mut rows = Vec::new();
     let mut skipped = objects.skipped.clone();
-    skipped.push("bar 7: ibverbs and sideway are not built here yet".to_owned());
     let counts = instructions::count(true).unwrap_or_else(|| {
         skipped.push("bars of instructions: valgrind is not installed".to_owned());
         instructions::Counts::new()
@@ -63,7 +65,8 @@ fn everything() {
     let (more, series) = bars::ticks(&objects);
     rows.extend(more);
     plot::chains(&objects);
-    plot::growth(&objects);
+    rows.extend(crates::rows(&objects, &counts));
+    rows.extend(growth::rows(&objects, &counts));
     rows.extend(rings::rows(&mut skipped));
     rows.extend(tail::rows(&objects));
     rows.extend(fixed::memory());
@@ -73,13 +76,15 @@ fn everything() {
     bars::print(&objects, &counts, &series);
     report::print(&rows);
     report::write(&rows, &skipped);
+    report::write_markdown(&rows);
     for line in &skipped {
         println!("skipped: {line}");
     }
 }
 
-/// "1" before "1b" before "2".
-fn order(bar: &str) -> (u32, bool) {
-    let digits = bar.trim_end_matches('b');
-    (digits.parse().unwrap_or(0), digits.len() < bar.len())
+/// "1" before "1b" before "2", "7" before "7.2".
+fn order(bar: &str) -> (u32, &str) {
+    let digits = bar.find(|c: char| !c.is_ascii_digit()).unwrap_or(bar.len());
+    let (digits, rest) = bar.split_at(digits);
+    (digits.parse().unwrap_or(0), rest)
 }

@@ -17,6 +17,21 @@ pub(crate) enum Mode {
     BlueFlame,
     Check,
     Empty,
+    Recv,
+    RecvCheck,
+}
+
+/// What a contender does a round.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Kind {
+    /// Posts, and takes what has ended.
+    Post,
+    /// The same with receives.
+    Recv,
+    /// The same with each request on the next queue pair, so that all are signaled.
+    Group,
+    /// Only its polling counts.
+    Poll,
 }
 
 /// The calls of `c/provider.c`.
@@ -94,9 +109,42 @@ impl Entry {
         self.compiler.contains(" -O")
     }
 
+    /// Whether it is another crate's.
+    pub(crate) fn is_of_a_crate(&self) -> bool {
+        CRATES.iter().any(|name| self.name.starts_with(name))
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        if self.name.ends_with("poll") {
+            Kind::Poll
+        } else if self.name.starts_with("group") {
+            Kind::Group
+        } else if self.name.starts_with("recv") {
+            Kind::Recv
+        } else {
+            Kind::Post
+        }
+    }
+
+    /// Whether it signals each request, whatever it is told to.
+    pub(crate) fn signals_all(&self) -> bool {
+        self.name.starts_with("ibverbs")
+    }
+
+    /// Whether it keeps one context a completion: that of the last request.
+    pub(crate) fn keeps_last(&self) -> bool {
+        let name = self.name.as_str();
+        matches!(name, "post_send" | "chain_bare" | "sys_single") || name.starts_with("sideway")
+    }
+
+    /// Whether it sends from memory of its own.
+    pub(crate) fn owns_memory(&self) -> bool {
+        self.name.starts_with("block") || self.name.starts_with("ibverbs")
+    }
+
     /// Whether it posts chains, and not one request a call.
     pub(crate) fn is_chain(&self) -> bool {
-        self.name.contains("chain") || self.name.ends_with("poll")
+        self.name.contains("chain") || self.kind() == Kind::Poll
     }
 }
 
@@ -109,6 +157,9 @@ pub(crate) struct Objects {
 
 const COMPILERS: [(&str, &str, &str); 3] =
     [("gcc -O2", "gcc", "-O2"), ("gcc -O3", "gcc", "-O3"), ("clang -O3", "clang", "-O3")];
+
+/// Other crates on the same provider, each a contender of `benches/crates`.
+const CRATES: [&str; 2] = ["ibverbs", "sideway"];
 
 /// Where everything that is built and written goes.
 pub(crate) fn out_dir() -> PathBuf {
@@ -124,12 +175,14 @@ pub(crate) fn target_dir() -> PathBuf {
 pub(crate) fn compile() {
     let (from, to) = (Path::new(env!("CARGO_MANIFEST_DIR")).join("c"), out_dir());
     std::fs::create_dir_all(&to).expect("target is writable");
-    cc("gcc", "-O2", &from.join("provider.c"), &to.join("libprovider.so"));
+    // Under the name of libibverbs, so that other crates find it where they look for that.
+    let provider = [from.join("provider.c"), from.join("verbs.c")];
+    cc("gcc", "-O2", &provider, &["-Wl,-soname,libibverbs.so.1"], &to.join("libprovider.so"));
     for (label, compiler, level) in COMPILERS {
         let object = object_path(label);
         let _ = std::fs::remove_file(&object);
         if installed(compiler) {
-            cc(compiler, level, &from.join("contenders.c"), &object);
+            cc(compiler, level, &[from.join("contenders.c")], &[], &object);
         }
     }
 }
@@ -142,13 +195,16 @@ fn installed(compiler: &str) -> bool {
     Command::new(compiler).arg("--version").output().is_ok()
 }
 
-fn cc(compiler: &str, level: &str, source: &Path, object: &Path) {
+fn cc(compiler: &str, level: &str, sources: &[PathBuf], more: &[&str], object: &Path) {
     let status = Command::new(compiler)
         .args(if compiler == "gcc" { &["-Wno-maybe-uninitialized"][..] } else { &[] })
-        .args([level, "-std=gnu11", "-shared", "-fPIC", "-Wall", "-o"])
-        .args([object, source])
+        .args([level, "-std=gnu11", "-shared", "-fPIC", "-Wall"])
+        .args(more)
+        .arg("-o")
+        .arg(object)
+        .args(sources)
         .status();
-    assert!(status.is_ok_and(|s| s.success()), "{compiler} could not compile {}", source.display());
+    assert!(status.is_ok_and(|s| s.success()), "{compiler} could not compile {sources:?}");
 }
 
 pub(crate) fn load() -> Objects {
@@ -163,7 +219,19 @@ pub(crate) fn load() -> Objects {
     for (label, profile) in [("rustc", "measured"), ("rustc, LTO", "measured-lto")] {
         add(&mut objects, label, &target_dir().join(profile).join("examples/libcontenders.so"));
     }
+    let crates = out_dir().join("crates/release/examples");
+    for name in CRATES {
+        add(&mut objects, version_of(name), &crates.join(format!("libcrate_{name}.so")));
+    }
     objects
+}
+
+/// A crate and its version, as the lock file of `benches/crates` has it.
+fn version_of(name: &'static str) -> &'static str {
+    let lock = include_str!("../crates/Cargo.lock");
+    let mut lines = lock.lines().skip_while(|line| *line != format!("name = \"{name}\""));
+    let version = lines.nth(1).and_then(|line| line.split('"').nth(1)).unwrap_or("?");
+    Box::leak(format!("{name} {version}").into_boxed_str())
 }
 
 fn add(objects: &mut Objects, compiler: &'static str, path: &Path) {

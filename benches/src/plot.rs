@@ -1,4 +1,4 @@
-//! The plot of the README, and the tables of what grows: chains, and queue pairs on one completion queue.
+//! The plot of the README: cost over the length of the chain.
 
 use plotters::prelude::*;
 
@@ -8,13 +8,14 @@ use crate::object::{self, Entry, Mode, Objects};
 use crate::ticks::{self, Series};
 
 /// Who is drawn, under which name, and in which colour.
-const DRAWN: [(&str, &str, RGBColor); 6] = [
+const DRAWN: [(&str, &str, RGBColor); 7] = [
     ("post_send", "C, rdma_post_send", RGBColor(120, 120, 120)),
     ("twin_chain", "C, the same checks and contexts", RGBColor(30, 100, 200)),
     ("chain_bare", "C, a chain without checks and contexts", RGBColor(150, 190, 230)),
     ("token_chain", "nanoverbs", RGBColor(200, 60, 30)),
     ("block_chain", "nanoverbs, owned blocks", RGBColor(230, 150, 60)),
     ("raw_chain", "nanoverbs, unsafe calls", RGBColor(240, 190, 170)),
+    ("sideway_chain", "sideway, classic path", RGBColor(90, 150, 90)),
 ];
 
 /// Label, colour, and ticks by length.
@@ -24,7 +25,7 @@ type Line = (&'static str, RGBColor, Vec<(f64, f64)>);
 fn drawn(objects: &Objects) -> impl Iterator<Item = &Entry> {
     objects.entries.iter().filter(|entry| {
         DRAWN.iter().any(|(name, _, _)| entry.name == *name)
-            && matches!(entry.compiler, "rustc" | "gcc -O3")
+            && (matches!(entry.compiler, "rustc" | "gcc -O3") || entry.is_of_a_crate())
     })
 }
 
@@ -96,35 +97,4 @@ fn draw(lines: &[Line]) -> Result<(), Box<dyn std::error::Error>> {
     root.present()?;
     println!("written: {}", path.display());
     Ok(())
-}
-
-/// Ticks a request with more and more queue pairs on one completion queue, each in turn.
-pub(crate) fn growth(objects: &Objects) {
-    const QPS: [u32; 4] = [1, 16, 256, 4096];
-    let entries = || {
-        let names = ["post_send", "twin_single", "twin_chain", "token_single", "token_chain"];
-        objects.entries.iter().filter(move |entry| {
-            names.contains(&entry.name.as_str()) && matches!(entry.compiler, "rustc" | "gcc -O3")
-        })
-    };
-    println!(
-        "{:<40} {}",
-        "ticks a request by queue pairs",
-        QPS.map(|n| format!("{n:>8}")).concat()
-    );
-    let columns: Vec<Vec<Series>> = QPS
-        .iter()
-        .map(|qps| {
-            let shape = Shape { qps: *qps, ..Shape::new(Mode::Mlx5) };
-            let (rounds, repetitions) =
-                (u64::from((*qps).max(64)), if *qps > 256 { 10 } else { 100 });
-            ticks::measure(&objects.provider, entries(), shape, rounds, repetitions)
-        })
-        .collect();
-    for (at, entry) in entries().enumerate() {
-        let numbers: String =
-            columns.iter().map(|column| format!("{:>8.1}", column[at].median())).collect();
-        println!("{:<40} {numbers}", entry.label());
-    }
-    println!();
 }

@@ -8,13 +8,17 @@ pub(crate) struct Row {
     pub(crate) bar: &'static str,
     pub(crate) what: String,
     pub(crate) unit: &'static str,
-    pub(crate) ours: f64,
+    /// `None` where it could not be measured.
+    pub(crate) ours: Option<f64>,
     /// What C (or another crate) needs for the same.
     pub(crate) reference: Option<f64>,
     pub(crate) ratio: Option<f64>,
     /// Of the ratio where there is a reference, of `ours` where there is none.
     pub(crate) limit: f64,
-    pub(crate) holds: bool,
+    /// `None` where it could not be measured.
+    pub(crate) holds: Option<bool>,
+    /// Why it was not measured, or does not hold.
+    pub(crate) why: Option<String>,
 }
 
 impl Row {
@@ -38,9 +42,10 @@ impl Row {
         limit: f64,
     ) -> Self {
         // Half a percent is what two builds of the same source differ in.
-        let holds = ratio <= limit + 0.005;
-        let (reference, ratio) = (Some(reference), Some(ratio));
-        Self { bar, what: what.into(), unit, ours, reference, ratio, limit, holds }
+        let holds = Some(ratio <= limit + 0.005);
+        let (ours, reference, ratio) = (Some(ours), Some(reference), Some(ratio));
+        Self { bar, what: what.into(), unit, ours, reference, ratio, limit, holds, why: None }
+            .explained()
     }
 
     /// Ours alone.
@@ -51,8 +56,32 @@ impl Row {
         ours: f64,
         limit: f64,
     ) -> Self {
-        let holds = ours <= limit + 0.005;
-        Self { bar, what: what.into(), unit, ours, reference: None, ratio: None, limit, holds }
+        let (holds, ours) = (Some(ours <= limit + 0.005), Some(ours));
+        let (reference, ratio, what) = (None, None, what.into());
+        Self { bar, what, unit, ours, reference, ratio, limit, holds, why: None }.explained()
+    }
+
+    /// What could not be measured here.
+    pub(crate) fn missing(
+        bar: &'static str,
+        what: impl Into<String>,
+        unit: &'static str,
+        limit: f64,
+        why: impl Into<String>,
+    ) -> Self {
+        let (ours, reference, ratio, holds) = (None, None, None, None);
+        let (what, why) = (what.into(), Some(why.into()));
+        Self { bar, what, unit, ours, reference, ratio, limit, holds, why }
+    }
+
+    /// With the reason when it does not hold and that is known.
+    fn explained(mut self) -> Self {
+        if self.holds == Some(false) {
+            let is_of_it =
+                |reason: &&(&str, &str, &str)| reason.0 == self.bar && self.what.contains(reason.1);
+            self.why = REASONS.iter().find(is_of_it).map(|reason| reason.2.to_owned());
+        }
+        self
     }
 
     fn json(&self) -> Value {
@@ -61,34 +90,146 @@ impl Row {
             "bar": self.bar,
             "what": self.what,
             "unit": self.unit,
-            "ours": round(self.ours),
+            "ours": self.ours.map(round),
             "reference": self.reference.map(round),
             "ratio": self.ratio.map(round),
             "limit": self.limit,
             "holds": self.holds,
+            "why": self.why,
         })
     }
 }
 
+/// What is known of the bars that have been seen not to hold: the bar, a part of the measure's name, and why.
+const REASONS: &[(&str, &str, &str)] = &[
+    (
+        "1",
+        "32 bytes",
+        "a context of 32 bytes goes into its slot and is read from there; the twin's has 8",
+    ),
+    (
+        "1b",
+        "",
+        "what is more than a bare call is the work itself: to reserve 7 instructions, the slot and \
+         its context 8, checks 10, signaling 7, the outcome 14",
+    ),
+    (
+        "2",
+        "32 bytes",
+        "a context of 32 bytes goes into its slot and is read from there; the twin's has 8",
+    ),
+    (
+        "3",
+        "",
+        "the provider takes 109 instructions of a request in a chain and 143 of a call: for the bar \
+         44 were left, and checks, slot and outcome take 61",
+    ),
+    (
+        "3b",
+        "",
+        "the chain in C stores five words and a context; limits, the chain's end, signaling and the \
+         outcome are more than that",
+    ),
+    ("4", "empty", "it looks for what an earlier batch has left over"),
+    (
+        "4",
+        "",
+        "a completion is held against its queue, both ends of what is in flight and its status",
+    ),
+    ("5", "receives", "C's has no check, and does not keep what arrived"),
+    ("7", "ibverbs", "that crate checks bounds alone, and knows neither credits nor outcomes"),
+    ("11", "", "a shared machine takes the processor away from whoever runs"),
+];
+
 /// The table, for people.
 pub(crate) fn print(rows: &[Row]) {
     println!(
-        "{:<3} {:<86} {:>9} {:>9} {:>7} {:>7}",
+        "{:<3} {:<98} {:>9} {:>9} {:>7} {:>7}",
         "bar", "what", "ours", "reference", "ratio", "limit"
     );
     for row in rows {
-        let number = |n: Option<f64>| n.map_or_else(String::new, |n| format!("{n:.2}"));
         println!(
-            "{:<3} {:<86} {:>9} {:>9} {:>7} {:>7}  {}",
+            "{:<3} {:<98} {:>9} {:>9} {:>7} {:>7}  {}",
             row.bar,
             format!("{}, {}", row.what, row.unit),
-            number(Some(row.ours)),
+            number(row.ours),
             number(row.reference),
             number(row.ratio),
             number(Some(row.limit)),
-            if row.holds { "holds" } else { "DOES NOT HOLD" },
+            match row.holds {
+                Some(true) => "holds",
+                Some(false) => "DOES NOT HOLD",
+                None => "not measured",
+            },
+        );
+        if let Some(why) = &row.why {
+            println!("      {why}");
+        }
+    }
+}
+
+fn number(n: Option<f64>) -> String {
+    n.map_or_else(String::new, |n| format!("{n:.2}"))
+}
+
+/// `target/bench/report.md`: what the README shows.
+pub(crate) fn write_markdown(rows: &[Row]) {
+    let mut text = format!("Measured on {} on {}.\n\n", today(), machine());
+    text += "| bar | what | unit | ours | reference | ratio | limit | |\n";
+    text += "|---|---|---|---|---|---|---|---|\n";
+    let mut reasons: Vec<&str> = Vec::new();
+    for row in rows {
+        let mut verdict = match row.holds {
+            Some(true) => "holds",
+            Some(false) => "**does not**",
+            None => "not measured",
+        }
+        .to_owned();
+        if let Some(why) = &row.why {
+            let known = reasons.iter().position(|reason| reason == why);
+            let at = known.unwrap_or_else(|| {
+                reasons.push(why);
+                reasons.len() - 1
+            });
+            verdict += &format!(" ({})", at + 1);
+        }
+        let (ours, reference) = (number(row.ours), number(row.reference));
+        let (ratio, limit) = (number(row.ratio), number(Some(row.limit)));
+        text += &format!(
+            "| {} | {} | {} | {ours} | {reference} | {ratio} | {limit} | {verdict} |\n",
+            row.bar, row.what, row.unit
         );
     }
+    text.push('\n');
+    for (at, why) in reasons.iter().enumerate() {
+        text += &format!("({}) {why}.\n", at + 1);
+    }
+    let path = crate::object::out_dir().join("report.md");
+    std::fs::write(&path, text).expect("target is writable");
+    println!("written: {}", path.display());
+}
+
+fn today() -> String {
+    let output = std::process::Command::new("date").arg("+%-d %B %Y").env("LC_ALL", "C").output();
+    output.map_or_else(
+        |_| "an unknown day".to_owned(),
+        |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+    )
+}
+
+/// Puts table and plot of the last run into the README, between its two marks.
+pub(crate) fn publish() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace");
+    let (out, readme) = (crate::object::out_dir(), root.join("README.md"));
+    let table =
+        std::fs::read_to_string(out.join("report.md")).expect("`make bench` has written it");
+    let text = std::fs::read_to_string(&readme).expect("there is a README");
+    let (begin, end) = ("<!-- figures -->\n", "<!-- end of figures -->\n");
+    let (before, rest) = text.split_once(begin).expect("the README marks where figures begin");
+    let (_, after) = rest.split_once(end).expect("the README marks where figures end");
+    std::fs::write(&readme, format!("{before}{begin}{table}{end}{after}")).expect("writable");
+    std::fs::copy(out.join("cost.svg"), root.join("benches/cost.svg")).expect("a plot");
+    println!("written: {}", readme.display());
 }
 
 /// `target/bench/report.json`.
@@ -111,7 +252,8 @@ pub(crate) fn machine() -> String {
         .lines()
         .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
         .map_or("an unknown processor", |(_, name)| name);
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    // Not those that this thread may use: it pins itself on the way.
+    let processors = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
     let first_line = |program: &str| {
         let output = std::process::Command::new(program).arg("--version").output().ok()?;
         Some(String::from_utf8_lossy(&output.stdout).lines().next()?.to_owned())
