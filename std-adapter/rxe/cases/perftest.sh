@@ -1,6 +1,7 @@
 # perftest through the connection manager, beside our pingpong, as a measuring stick: the median of half a
 # round trip of 64 bytes (of a whole one for ib_read_lat). All poll without pause. The figures are those
-# of an emulated machine, good as ratios of one run at most.
+# of an emulated machine, good as ratios of one run at most. Debian's version has no way to an address of
+# IPv6.
 measure() { # PROGRAM
     "$1" -R -s 64 -n 1000 >/dev/null &
     wait_listen 18515
