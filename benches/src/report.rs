@@ -137,6 +137,7 @@ const REASONS: &[(&str, &str, &str)] = &[
         "a completion is held against its queue, both ends of what is in flight and its status",
     ),
     ("5", "receives", "C's has no check, and does not keep what arrived"),
+    ("6", "", "two threads that spin are disturbed by whatever else runs on a shared machine"),
     ("7", "ibverbs", "that crate checks bounds alone, and knows neither credits nor outcomes"),
     ("11", "", "a shared machine takes the processor away from whoever runs"),
 ];
@@ -202,7 +203,7 @@ pub(crate) fn write_markdown(rows: &[Row]) {
     }
     text.push('\n');
     for (at, why) in reasons.iter().enumerate() {
-        text += &format!("({}) {why}.\n", at + 1);
+        text += &format!("{}. {why}\n", at + 1);
     }
     let path = crate::object::out_dir().join("report.md");
     std::fs::write(&path, text).expect("target is writable");
