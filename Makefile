@@ -176,11 +176,9 @@ soak: ## the random cases of the reference model without end: SECONDS=300
 miri: ## undefined behaviour in the core's tests and the soft device, under both models of borrows
 	$(call step,$@)
 	@if RUSTUP_AUTO_INSTALL=0 cargo +nightly miri --version >/dev/null 2>&1; then \
-	    for borrows in '' -Zmiri-tree-borrows; do \
-	        MIRIFLAGS="-Zmiri-strict-provenance -Zmiri-ignore-leaks $$borrows" \
-	        cargo +nightly miri test -p nanoverbs-core --target-dir $(TARGET)/miri --lib \
-	            --test accounting --test refusals --test hostile --test model --test noise || exit; \
-	    done; \
+	    printf '%s\n' -Zmiri-strict-provenance '-Zmiri-strict-provenance -Zmiri-tree-borrows' | \
+	    xargs -P 2 -I '{}' env MIRIFLAGS='{} -Zmiri-ignore-leaks' cargo +nightly miri test -p nanoverbs-core \
+	        --target-dir $(TARGET)/miri --lib --test accounting --test refusals --test hostile --test model --test noise; \
 	else $(call skip,miri,no nightly toolchain with miri); fi
 
 .PHONY: rxe

@@ -287,7 +287,9 @@ impl QueuePair {
     ///
     /// Nothing is posted through the port after the last handle of this queue pair is gone, nor
     /// before it is connected: devices accept such sends and send them at some later time
-    /// (`ibv_post_send(3)`). One port at a time posts.
+    /// (`ibv_post_send(3)`). One port at a time posts. Queues over it are configured by
+    /// [`send_config`](Self::send_config), whose domain is the queue pair's: devices follow the windows and
+    /// addresses of a request, and those of another domain may be another device's.
     pub unsafe fn send_port(&self) -> Result<SendPort, CallError> {
         self.check(Space::Connected, "ibv_post_send")?;
         // SAFETY: the queue pair lives as long as `self`; that the port is not used longer is the
@@ -321,7 +323,7 @@ impl QueuePair {
     ///
     /// # Safety
     ///
-    /// As for [`recv_port`](Self::recv_port).
+    /// As for [`send_port`](Self::send_port), but that it is ready at once.
     pub unsafe fn datagram_send_port(&self) -> Result<Datagrams<SendPort>, CallError> {
         self.check(Space::Datagram, "ibv_post_send")?;
         // SAFETY: as in `send_port`.
