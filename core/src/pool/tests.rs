@@ -71,7 +71,7 @@ fn a_region_that_is_too_short_comes_back() {
 #[test]
 fn blocks_dropped_on_another_thread_are_allocated_again_on_the_owners() {
     let mut pool = pool(3, 16);
-    for _ in 0..50 {
+    for _ in 0..if cfg!(miri) { 10 } else { 50 } {
         let blocks: Vec<_> = core::iter::from_fn(|| pool.allocate()).collect();
         assert_eq!(blocks.len(), 3);
         std::thread::scope(|scope| {

@@ -150,7 +150,7 @@ fn a_retry_count_of_seven_is_for_ever_on_some_devices() {
     let mut bed = Bed::new(&device);
     bed.b.control.disconnect();
     bed.send(1, 8, 0);
-    bed.steps(1000);
+    bed.steps(if cfg!(miri) { 100 } else { 1000 });
     assert!(poll(&mut bed.at_a).is_empty());
 }
 
@@ -196,7 +196,7 @@ fn completions_outlive_their_queue_pair_and_its_place_waits_for_them() {
 #[test]
 fn a_new_queue_pair_starts_clean_where_an_old_one_was() {
     let device = device(Profile::STRICT);
-    for _ in 0..20 {
+    for _ in 0..if cfg!(miri) { 8 } else { 20 } {
         let mut bed = Bed::with(&device, |config| config.send_depth(2).recv_depth(2));
         bed.receive(1, 8);
         bed.receive(2, 8);
