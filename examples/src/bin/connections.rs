@@ -30,7 +30,7 @@ const PORT: u16 = 7471;
   connections --connect 10.0.0.1        the client; ucmatose -s 10.0.0.1 -c 100 is one, too"
 )]
 struct Args {
-    /// Wait for the connections on this address of an RDMA interface, as 10.0.0.1 or [fd00::1]:7471
+    /// Wait for the connections on this address of an RDMA interface, as 10.0.0.1:7471 or fd00::1
     #[arg(long, value_name = "ADDR", conflicts_with = "connect")]
     listen: Option<Place>,
 

@@ -36,7 +36,7 @@ const ANSWER: &[u8; 16] = b"yes, I am here!!";
   hello --connect 10.0.0.1            the client, also of rdma_server -s 10.0.0.1"
 )]
 struct Args {
-    /// Wait for one client on this address of an RDMA interface, as 10.0.0.1, fd00::1 or [fd00::1]:7471
+    /// Wait for one client on this address of an RDMA interface, as 10.0.0.1:7471 or fd00::1
     #[arg(long, value_name = "ADDR", conflicts_with = "connect")]
     listen: Option<Place>,
 
