@@ -68,7 +68,7 @@ fn rounds(state: *mut c_void, count: u64, n: impl Fn(&Setup) -> usize) -> u64 {
     let (mut sum, mut at) = (0_u64, state.setup.at as usize);
     let n = n(&state.setup);
     for _ in 0..count {
-        let Some(queue) = state.queues.get_mut(at) else { fail() };
+        let Some(queue) = state.queues.get_mut(at).map(Box::as_mut) else { fail() };
         let mut rest = &state.messages[..];
         while let Some((now, later)) = rest.split_at_checked(n).filter(|(now, _)| !now.is_empty()) {
             let Ok(mut chain) = queue.reserve(&mut state.staging, n) else { fail() };

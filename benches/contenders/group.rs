@@ -61,7 +61,7 @@ impl State {
     fn post(&mut self) {
         let mut at = self.setup.at as usize;
         for message in &self.messages {
-            let Some(queue) = self.queues.get_mut(at) else { fail() };
+            let Some(queue) = self.queues.get_mut(at).map(Box::as_mut) else { fail() };
             let Ok(mut chain) = queue.reserve(&mut self.staging, 1) else { fail() };
             if let Err(rejected) = chain.push(operation(message), Token::make(message)) {
                 refused(rejected.error);
@@ -80,7 +80,7 @@ impl State {
         let Ok(batch) = self.completions.poll() else { fail() };
         for completion in batch {
             let Route::Send(index) = self.group.route(&completion) else { fail() };
-            let Some(queue) = self.queues.get_mut(index) else { fail() };
+            let Some(queue) = self.queues.get_mut(index).map(Box::as_mut) else { fail() };
             if queue.retire(completion).is_err() {
                 fail();
             }

@@ -1,7 +1,7 @@
 //! What grows: queue pairs on one completion queue, and completions in a poll; and receives on many queue pairs.
 
 use crate::bed::Shape;
-use crate::instructions::{Counts, QPS, group_key, poll_key};
+use crate::instructions::{Counts, QPS, group_key, key, poll_key};
 use crate::object::{Entry, Kind, Mode, Objects};
 use crate::report::Row;
 use crate::ticks::{self, Series};
@@ -15,7 +15,7 @@ fn is_shown(entry: &Entry) -> bool {
 pub(crate) fn rows(objects: &Objects, counts: &Counts) -> Vec<Row> {
     queue_pairs(objects);
     polls(objects, counts);
-    let mut rows = receives(objects);
+    let mut rows = receives(objects, counts);
     rows.extend(groups(objects, counts));
     rows
 }
@@ -85,7 +85,17 @@ fn polls(objects: &Objects, counts: &Counts) {
 }
 
 /// Bar 5, for receives.
-fn receives(objects: &Objects) -> Vec<Row> {
+fn receives(objects: &Objects, counts: &Counts) -> Vec<Row> {
+    let by_instructions: Vec<_> = objects
+        .entries
+        .iter()
+        .filter(|entry| entry.kind() == Kind::Recv)
+        .map(|entry| {
+            let count = counts.get(&key(Mode::Recv, 16, &entry.label()));
+            (entry.label(), vec![count.map_or(f64::NAN, |count| count / 16.0)])
+        })
+        .collect();
+    table("a receive and its completion", &["instr."], &by_instructions);
     let shape = Shape { qps: 1024, ..Shape::new(Mode::Recv) };
     let contests = [
         (
