@@ -107,12 +107,7 @@ static: deps-build ## programs that are one file, with the C libraries inside: p
 .PHONY: package deny semver minimal
 package: ## the two library crates as they would be published, built from their packages
 	$(call step,$@)
-	cargo package --allow-dirty $(declared_libraries)
-	@for package in $(TARGET)/package/nanoverbs*-*.crate; do \
-	    for file in README.md LICENSE-MIT LICENSE-APACHE; do \
-	        tar tzf $$package | grep -q "/$$file$$" || { echo "$$package has no $$file"; exit 1; }; \
-	    done; \
-	done
+	@.ci/package $(declared_libraries)
 deny: ## licences, duplicates and sources of what is depended on; needs cargo-deny
 	$(call step,$@)
 	@if cargo deny --version >/dev/null 2>&1; then \
