@@ -108,13 +108,14 @@ static: deps-build ## programs that are one file, with the C libraries inside: p
 package: ## the two library crates as they would be published, built from their packages
 	$(call step,$@)
 	@.ci/package $(declared_libraries)
-deny: ## licences, duplicates and sources of what is depended on; needs cargo-deny
+deny: ## licences, duplicates and sources of what is depended on; installs cargo-deny under target/ where there is none
 	$(call step,$@)
-	@if cargo deny --version >/dev/null 2>&1; then \
+	@PATH=$(abspath $(TARGET))/tools/bin:$$PATH; \
+	if cargo deny --version >/dev/null 2>&1 || cargo install -q --locked --root $(TARGET)/tools cargo-deny@0.20.2; then \
 	    cargo deny --log-level error check licenses bans sources && \
 	    if timeout 60 cargo deny fetch db >/dev/null 2>&1; then cargo deny check --disable-fetch advisories; \
 	    else $(call skip,advisories,their database cannot be reached); fi; \
-	else $(call skip,deny,cargo-deny is not installed); fi
+	else $(call skip,deny,cargo-deny is not installed and cannot be had); fi
 # With the declarations: the public interface does not depend on the binding.
 semver: ## the public interface against the last release's; needs cargo-semver-checks
 	$(call step,$@)
