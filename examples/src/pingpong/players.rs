@@ -306,7 +306,7 @@ impl<D: Driver> Player<D> {
     #[cold]
     fn waited(&mut self, error: WaitError) -> Failure {
         match error {
-            WaitError::Disconnected => self.why(Outcome::Flushed),
+            WaitError::Disconnected | WaitError::Broken => self.why(Outcome::Flushed),
             WaitError::TimedOut { .. } => Failure::new(format!(
                 "the peer has not answered for {} seconds, {}; --timeout sets how long to wait",
                 self.patience.as_secs(),

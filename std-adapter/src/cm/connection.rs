@@ -27,6 +27,8 @@ pub struct Connection {
     private_data: Option<PrivateData>,
     rnr_timer: Option<RnrTimer>,
     ended: AtomicBool,
+    /// It ended with its device, before a goodbye came.
+    removed: AtomicBool,
 }
 
 /// What becomes of a connection.
@@ -66,8 +68,8 @@ impl Connection {
             reads_out = reads.reads_out,
             reads_in = reads.reads_in,
         );
-        let ended = AtomicBool::new(false);
-        Self { id, queue_pair, peer, local, reads, private_data, rnr_timer, ended }
+        let (ended, removed) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { id, queue_pair, peer, local, reads, private_data, rnr_timer, ended, removed }
     }
 
     /// The address of the other end.
@@ -116,6 +118,12 @@ impl Connection {
         self.ended.load(Ordering::Relaxed)
     }
 
+    /// Whether it has ended by a goodbye, as far as events were taken.
+    pub(crate) fn said_goodbye(&self) -> bool {
+        // Relaxed: as in `has_ended`.
+        self.has_ended() && !self.removed.load(Ordering::Relaxed)
+    }
+
     /// What has become of it since the last call; `None` when nothing has. Never blocks.
     ///
     /// # Errors
@@ -130,6 +138,8 @@ impl Connection {
                     Ok(Some(ConnectionEvent::Disconnected))
                 }
                 EventKind::DeviceRemoved => {
+                    // Relaxed: as in `has_ended`.
+                    self.removed.fetch_or(!self.has_ended(), Ordering::Relaxed);
                     // The device may be past saying anything; what matters was tried.
                     let _ = self.end();
                     Ok(Some(ConnectionEvent::DeviceRemoved))

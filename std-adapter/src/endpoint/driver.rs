@@ -4,7 +4,7 @@ use nanoverbs_core::op::BindWindow;
 use nanoverbs_core::port::{PollPort, RecvPort, SendPort};
 use nanoverbs_core::{Domain, RKey, RecvConfig, Region, SendConfig};
 
-use super::{EndpointError, Shared};
+use super::{EndpointError, Shared, WaitError};
 use crate::memory::{Pages, Rights, WindowError};
 use crate::poller::Sources;
 use crate::{CallError, Deadline};
@@ -99,8 +99,9 @@ pub(super) mod sealed {
         /// Moves the queue pair to the error state and tells the peer.
         fn disconnect(&mut self);
 
-        /// Whether the connection has ended. When it has, the queue pair is in the error state.
-        fn has_ended(&mut self) -> bool;
+        /// How the connection has ended, if it has: [`WaitError::Disconnected`] or [`WaitError::Broken`].
+        /// The queue pair is in the error state then.
+        fn ended(&mut self) -> Option<WaitError>;
 
         /// Makes the next completion of this side end a `sleep`.
         fn arm(&mut self, side: Side) -> Result<(), CallError>;

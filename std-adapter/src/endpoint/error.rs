@@ -217,8 +217,12 @@ pub enum WaitError {
     },
     /// Nothing is in flight, so nothing could come.
     NothingPosted,
-    /// The connection has ended, and every request has its outcome.
+    /// The peer has said goodbye, and every request has its outcome. A process that dies says it too: its
+    /// kernel does.
     Disconnected,
+    /// The connection has ended and nobody said goodbye: its device was removed, or a queue of it has
+    /// failed. Every request has its outcome.
+    Broken,
     /// The completion queue cannot be polled any more.
     Poll(PollError),
     /// The system says no.
@@ -234,6 +238,9 @@ impl fmt::Display for WaitError {
             ),
             Self::NothingPosted => f.write_str("nothing is posted, so no completion can come"),
             Self::Disconnected => f.write_str("the peer has ended the connection, or is gone"),
+            Self::Broken => f.write_str(
+                "the connection broke: its device was removed, or a queue of it has failed",
+            ),
             Self::Poll(error) => error.fmt(f),
             Self::Call(error) => error.fmt(f),
         }

@@ -15,7 +15,8 @@ pub(crate) struct Inner<D: Driver, C: 'static> {
     pub(super) strays: u64,
     pub(super) idle: Idle,
     pub(super) inline: u32,
-    pub(super) has_ended: bool,
+    /// How the connection ended, once that was seen.
+    pub(super) end: Option<WaitError>,
     pub(super) pool: Option<BlockPool>,
     /// Last, because the ports above post to its queue pair.
     pub(super) driver: D,
@@ -68,7 +69,7 @@ impl<D: Driver, C: 'static> Inner<D, C> {
             strays: 0,
             idle: options.idle,
             inline,
-            has_ended: false,
+            end: None,
             pool: Some(pool),
             driver,
         })
@@ -163,12 +164,11 @@ impl<D: Driver, C: 'static> Inner<D, C> {
         deadline: Deadline,
     ) -> Result<Option<Ended<C>>, WaitError> {
         let in_flight = self.in_flight(side);
-        if self.has_ended || self.driver.has_ended() {
+        if let Some(end) = self.end() {
             // What was flushed is there at once; what is not there now has no completion.
-            self.has_ended = true;
             return match self.attempt(side)? {
                 Some(ended) => Ok(Some(ended)),
-                None if in_flight == 0 || deadline.has_passed() => Err(WaitError::Disconnected),
+                None if in_flight == 0 || deadline.has_passed() => Err(end),
                 None => self.sleep(side, deadline),
             };
         }
@@ -186,6 +186,14 @@ impl<D: Driver, C: 'static> Inner<D, C> {
             }
             Idle::SpinThenWait { .. } => self.sleep(side, deadline),
         }
+    }
+
+    /// How the connection has ended, if it has. What was seen first stays.
+    pub(super) fn end(&mut self) -> Option<WaitError> {
+        if self.end.is_none() {
+            self.end = self.driver.ended();
+        }
+        self.end
     }
 
     /// Polls, arms, polls again, and only then sleeps: a completion that came in between is not

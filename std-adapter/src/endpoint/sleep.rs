@@ -29,11 +29,16 @@ impl<D: Driver, C: 'static> Endpoint<D, C> {
         self.0.driver.sources(sources);
     }
 
-    /// Whether the connection has ended. What is in flight then is flushed: its outcomes come.
+    /// How the connection has ended, if it has: [`WaitError::Disconnected`] when the peer said goodbye,
+    /// [`WaitError::Broken`] when nobody did. What is in flight then is flushed: its outcomes come.
     /// Makes system calls.
+    pub fn end(&mut self) -> Option<WaitError> {
+        self.0.end()
+    }
+
+    /// Whether the connection has ended, in either way. Makes system calls.
     pub fn has_ended(&mut self) -> bool {
-        self.0.has_ended = self.0.has_ended || self.0.driver.has_ended();
-        self.0.has_ended
+        self.end().is_some()
     }
 }
 

@@ -8,7 +8,7 @@ use nanoverbs_core::op::BindWindow;
 use nanoverbs_core::{Domain, RKey, RecvConfig, Region, SendConfig, SharedRegion, soft};
 
 use super::driver::sealed::{Backend, Release};
-use super::{DEPTH, EndpointError, Inner, Options, Prepared, SGES, Shared, Side};
+use super::{DEPTH, EndpointError, Inner, Options, Prepared, SGES, Shared, Side, WaitError};
 use crate::memory::{Pages, Rights, WindowError};
 use crate::poller::Sources;
 use crate::{CallError, Deadline};
@@ -213,16 +213,16 @@ unsafe impl Backend for Soft {
         }
     }
 
-    fn has_ended(&mut self) -> bool {
-        let Some(control) = &self.control else { return true };
+    fn ended(&mut self) -> Option<WaitError> {
+        let Some(control) = &self.control else { return Some(WaitError::Broken) };
         // Relaxed: as in `disconnect`.
         if self.ended.load(Ordering::Relaxed) {
             // As on a real device: the peer's end leaves this queue pair as it was, and its receives
             // in it.
             control.disconnect();
-            return true;
+            return Some(WaitError::Disconnected);
         }
-        control.state() == soft::State::Error
+        (control.state() == soft::State::Error).then_some(WaitError::Broken)
     }
 
     fn arm(&mut self, _: Side) -> Result<(), CallError> {

@@ -8,7 +8,7 @@ use nanoverbs_core::op::BindWindow;
 use nanoverbs_core::{Domain, RKey, RecvConfig, Region, SendConfig, SharedRegion};
 
 use super::driver::sealed::{Backend, Release};
-use super::{EndpointError, Establishing, Inner, Options, Prepared, Shared, Side};
+use super::{EndpointError, Establishing, Inner, Options, Prepared, Shared, Side, WaitError};
 use crate::cm::{
     Accepting, ConnectParams, Connecting, Connection, Connector, Incoming, Listener, Outgoing,
     Request, Route, Step, Token,
@@ -331,15 +331,19 @@ unsafe impl Backend for Verbs {
         }
     }
 
-    fn has_ended(&mut self) -> bool {
-        let Stage::Connected(connection) = &self.stage else { return true };
+    fn ended(&mut self) -> Option<WaitError> {
+        let Stage::Connected(connection) = &self.stage else { return Some(WaitError::Broken) };
         while let Ok(Some(_)) = connection.poll_event() {}
         // What the device has to say may end it as well; the events stay for who asks for them.
         let _ = self.domain.device().look();
-        connection.has_ended()
+        if connection.said_goodbye() {
+            return Some(WaitError::Disconnected);
+        }
+        let is_broken = connection.has_ended()
             || connection.queue_pair().has_failed()
             || self.sent.has_failed()
-            || self.received.has_failed()
+            || self.received.has_failed();
+        is_broken.then_some(WaitError::Broken)
     }
 
     fn arm(&mut self, side: Side) -> Result<(), CallError> {

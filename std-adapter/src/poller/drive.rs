@@ -47,8 +47,9 @@ where
 
 /// Polls an endpoint and calls a handler with what has ended.
 ///
-/// Each turn takes at most a batch, sends and receives in turn. The poller ends with
-/// [`WaitError::Disconnected`] when the connection has ended and everything in flight has its outcome. It
+/// Each turn takes at most a batch, sends and receives in turn. The poller ends when the connection has
+/// ended and everything in flight has its outcome: with [`End::Disconnected`](super::End::Disconnected) when
+/// the peer said goodbye, with [`End::Failed`](super::End::Failed) of [`WaitError::Broken`] when nobody did. It
 /// can sleep: completions wake it, news of the connection do, and threads that hand work over to
 /// [`Handler::begin`] do with [`Waker::wake`](super::Waker::wake).
 ///
@@ -130,21 +131,21 @@ impl<D: Driver, C: 'static, H> Drive<D, C, H> {
     #[inline(always)]
     fn nothing(&mut self) -> Turn {
         self.idle = self.idle.wrapping_add(1);
-        if self.idle.is_multiple_of(LOOK_EVERY) && self.is_over() {
-            return Turn::Failed(WaitError::Disconnected);
+        if self.idle.is_multiple_of(LOOK_EVERY)
+            && let Some(end) = self.over()
+        {
+            return Turn::Failed(end);
         }
         if self.endpoint.sends_in_flight() > 0 { Turn::Pending } else { Turn::Idle }
     }
 
-    /// Whether the connection has ended and nothing comes any more.
+    /// How the connection has ended, once nothing comes any more.
     #[cold]
-    fn is_over(&mut self) -> bool {
-        if !self.endpoint.has_ended() {
-            return false;
-        }
+    fn over(&mut self) -> Option<WaitError> {
+        let end = self.endpoint.end()?;
         let in_flight = self.endpoint.sends_in_flight() + self.endpoint.receives_posted();
         let since = *self.ended_at.get_or_insert_with(Instant::now);
-        in_flight == 0 || since.elapsed() > FLUSH
+        (in_flight == 0 || since.elapsed() > FLUSH).then_some(end)
     }
 }
 
@@ -198,10 +199,7 @@ impl<D: Driver, C: 'static, H: Handler<D, C>> Work for Drive<D, C, H> {
         if self.endpoint.arm()? == Armed::Ready {
             return Ok(Armed::Ready);
         }
-        if self.is_over() {
-            return Err(WaitError::Disconnected);
-        }
-        Ok(Armed::Quiet)
+        self.over().map_or(Ok(Armed::Quiet), Err)
     }
 
     fn sources<'s>(&'s self, sources: &mut Sources<'s>) {

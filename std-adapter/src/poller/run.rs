@@ -30,6 +30,9 @@ pub enum End {
         /// was over ([`Builder::drain`](super::Builder::drain)).
         drained: bool,
     },
+    /// The peer said goodbye, and everything that was in flight has its outcome:
+    /// [`WaitError::Disconnected`], from a turn or from arming.
+    Disconnected,
     /// The work could not go on: [`Turn::Failed`], or it could not be armed.
     Failed(WaitError),
     /// The work panicked, with this.
@@ -44,6 +47,15 @@ impl End {
             .downcast_ref::<String>()
             .map(String::as_str)
             .or_else(|| payload.downcast_ref::<&str>().copied())
+    }
+}
+
+impl From<WaitError> for End {
+    fn from(error: WaitError) -> Self {
+        match error {
+            WaitError::Disconnected => Self::Disconnected,
+            error => Self::Failed(error),
+        }
     }
 }
 
@@ -92,11 +104,11 @@ fn turns<W: Work>(work: &mut W, shared: &Shared, plan: Plan) -> End {
                         mark = ticks();
                         empty = 0;
                     }
-                    Err(error) => return End::Failed(error),
+                    Err(error) => return error.into(),
                 }
             }
             Turn::Finished => return End::Finished,
-            Turn::Failed(error) => return End::Failed(error),
+            Turn::Failed(error) => return error.into(),
         }
     }
 }
@@ -147,7 +159,7 @@ fn drain<W: Work>(work: &mut W, shared: &Shared, plan: Plan) -> End {
                 shared.yield_now();
             }
             Turn::Finished => return End::Finished,
-            Turn::Failed(error) => return End::Failed(error),
+            Turn::Failed(error) => return error.into(),
         }
         if deadline.has_passed() {
             return End::Stopped { drained: false };

@@ -20,7 +20,8 @@ pub enum Turn {
     Busy(usize),
     /// The work is done, and the poller ends.
     Finished,
-    /// The work cannot go on, and the poller ends.
+    /// The work cannot go on, and the poller ends: with [`End::Disconnected`](super::End::Disconnected) when it
+    /// is [`WaitError::Disconnected`].
     Failed(WaitError),
 }
 

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use nanoverbs::endpoint::{Endpoint, Options, Side, Soft, SoftDevice, WaitError};
+use nanoverbs::memory::Rights;
 use nanoverbs::poller::{Drive, End, Handler, IdlePolicy, Poller, Turn, Work};
 use nanoverbs_core::{Block, Ended, Outcome, Ring, leaked_contexts};
 
@@ -139,12 +140,42 @@ fn a_peer_that_leaves_ends_the_poller_after_every_outcome() {
         });
         let poller = Poller::builder().idle(idle).spawn(work).unwrap();
         let report = joined(poller);
+        assert!(matches!(report.end, End::Disconnected), "{:?} under {idle:?}", report.end);
+        assert_eq!(report.stats.completions, 5);
+    }
+}
+
+#[test]
+fn a_goodbye_while_the_poller_sleeps_or_spins_is_told_from_a_failure() {
+    for idle in POLICIES {
+        let (client, server) = pair(4);
+        let poller = Poller::builder().idle(idle).spawn(Drive::with(server, echo)).unwrap();
+        wait_until("it idles", || poller.stats().turns > 0);
+        let _ = client.close(PATIENCE);
+        let report = joined(poller);
+        assert!(matches!(report.end, End::Disconnected), "{:?} under {idle:?}", report.end);
+    }
+}
+
+#[test]
+fn an_end_without_a_goodbye_is_a_failure() {
+    for idle in POLICIES {
+        let (mut client, mut server) = pair(4);
+        // A READ of what is not shared any more breaks the queue pair, and nobody leaves.
+        let gone = server.share(64, Rights::READ_SOURCE).unwrap().advertise();
+        let block = client.block().unwrap();
+        client.post_read(gone.at(0, 64).unwrap(), block).unwrap();
+        let poller = Poller::builder().idle(idle).spawn(Drive::with(client, echo)).unwrap();
+        let report = joined(poller);
         assert!(
-            matches!(report.end, End::Failed(WaitError::Disconnected)),
+            matches!(report.end, End::Failed(WaitError::Broken)),
             "{:?} under {idle:?}",
             report.end
         );
-        assert_eq!(report.stats.completions, 5);
+        // A goodbye that comes later changes nothing.
+        let _ = server.close(PATIENCE);
+        let (mut client, _) = report.work.into_parts();
+        assert_eq!(client.recv_completion(PATIENCE).unwrap_err(), WaitError::Broken);
     }
 }
 

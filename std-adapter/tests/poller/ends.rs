@@ -32,12 +32,16 @@ fn a_panic_ends_the_poller_and_is_reported_with_the_work() {
 
 /// Work that fails where it is told to.
 struct Failing {
-    in_arm: bool,
+    /// `None` fails in the turn.
+    in_arm: Option<WaitError>,
 }
 
 impl Work for Failing {
     fn turn(&mut self, _: usize) -> Turn {
-        if self.in_arm { Turn::Idle } else { Turn::Failed(WaitError::NothingPosted) }
+        match self.in_arm {
+            Some(_) => Turn::Idle,
+            None => Turn::Failed(WaitError::NothingPosted),
+        }
     }
 
     fn can_sleep(&self) -> bool {
@@ -45,18 +49,22 @@ impl Work for Failing {
     }
 
     fn arm(&mut self) -> Result<Armed, WaitError> {
-        Err(WaitError::Disconnected)
+        self.in_arm.map_or(Ok(Armed::Quiet), Err)
     }
 }
 
 #[test]
 fn a_failure_is_reported_and_in_arming_too() {
     for idle in POLICIES {
-        let poller = Poller::builder().idle(idle).spawn(Failing { in_arm: false }).unwrap();
+        let poller = Poller::builder().idle(idle).spawn(Failing { in_arm: None }).unwrap();
         assert!(matches!(joined(poller).end, End::Failed(WaitError::NothingPosted)));
     }
-    let poller = Poller::builder().idle(POLICIES[2]).spawn(Failing { in_arm: true }).unwrap();
-    assert!(matches!(joined(poller).end, End::Failed(WaitError::Disconnected)));
+    let failing = |error| {
+        let work = Failing { in_arm: Some(error) };
+        joined(Poller::builder().idle(POLICIES[2]).spawn(work).unwrap()).end
+    };
+    assert!(matches!(failing(WaitError::Broken), End::Failed(WaitError::Broken)));
+    assert!(matches!(failing(WaitError::Disconnected), End::Disconnected));
 }
 
 /// Work that says `Ready` some times before it lets the poller sleep, and panics when it sleeps too early.

@@ -10,7 +10,7 @@ use nanoverbs::cm::{
     Accepting, ConnectError, ConnectParams, Connecting, Connection, ConnectionEvent, Connector,
     EventChannel, EventKind, Incoming, ListenOptions, Listener, Outgoing, Resolving, Route, Step,
 };
-use nanoverbs::endpoint::{Options, Ready, Verbs};
+use nanoverbs::endpoint::{Options, Ready, Verbs, WaitError};
 use nanoverbs::{CompletionQueue, Device, QueuePairError, QueuePairOptions};
 use nanoverbs_core::Block;
 
@@ -223,6 +223,31 @@ fn connection_event(event: u32) -> ConnectionEvent {
         EventKind::TimewaitExit,
     ];
     ConnectionEvent::Other(kinds.get(event as usize).copied().unwrap_or(EventKind::Other(event)))
+}
+
+#[test]
+fn f40_a_goodbye_is_told_from_a_removed_device_whichever_comes_first() {
+    let script = Script::new();
+    for (first, second, expected) in [
+        (kind::DISCONNECTED, kind::DEVICE_REMOVAL, WaitError::Disconnected),
+        (kind::DEVICE_REMOVAL, kind::DISCONNECTED, WaitError::Broken),
+    ] {
+        let channel = EventChannel::new().expect("a channel");
+        let options = Options::new().depth(4, 4).blocks(8, 64);
+        let prepared = options.connect_route::<Block>(route(1, &channel)).expect("an endpoint");
+        let step = prepared.no_receives().start().expect("it begins");
+        let id = Script::last("rdma_connect");
+        Script::event(id, kind::ESTABLISHED, 0, &[]);
+        let Ok(Step::Done(mut endpoint)) = step.poll() else { panic!("it was established") };
+        assert_eq!(endpoint.end(), None);
+        // Both are there before anybody looks.
+        Script::event(id, first, 0, &[]);
+        Script::event(id, second, 0, &[]);
+        assert_eq!(endpoint.end(), Some(expected));
+        assert_eq!(endpoint.recv_completion(PATIENCE).map(drop), Err(expected));
+        drop((endpoint, channel));
+    }
+    script.finish();
 }
 
 #[test]
