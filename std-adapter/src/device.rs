@@ -236,14 +236,19 @@ impl Device {
         if let Anchor::Bound(id) = &self.anchor {
             while let Ok(Some(event)) = id.next_event() {
                 if event.kind == EventKind::DeviceRemoved {
-                    // Relaxed: it says nothing about other memory.
-                    self.removed.store(true, Ordering::Relaxed);
-                    self.tenants.remove_device();
+                    self.note_removed();
                 }
             }
         }
-        // Relaxed: as above.
+        // Relaxed: it says nothing about other memory.
         self.removed.load(Ordering::Relaxed)
+    }
+
+    /// Somebody was told that the device is being removed: a connection, say, before the device was.
+    pub(crate) fn note_removed(&self) {
+        // Relaxed: as in `is_removed`.
+        self.removed.store(true, Ordering::Relaxed);
+        self.tenants.remove_device();
     }
 
     /// What has happened to the device since the last call; `None` when nothing has. Never blocks.
@@ -282,9 +287,7 @@ impl Device {
         match unsafe { self.tenants.read(self.context) } {
             // It was pulled before the connection manager could say so.
             Err(error) if matches!(error.errno(), libc::EIO | libc::ENODEV) => {
-                // Relaxed: as in `is_removed`.
-                self.removed.store(true, Ordering::Relaxed);
-                self.tenants.remove_device();
+                self.note_removed();
                 Ok(())
             }
             other => other,

@@ -147,7 +147,10 @@ impl Accepting {
                         self.rnr_timer,
                     )));
                 }
-                EventKind::DeviceRemoved => return Err(AcceptError::DeviceRemoved),
+                EventKind::DeviceRemoved => {
+                    self.queue_pair.domain().device().note_removed();
+                    return Err(AcceptError::DeviceRemoved);
+                }
                 EventKind::Rejected
                 | EventKind::ConnectError
                 | EventKind::Unreachable

@@ -129,11 +129,14 @@ impl Connecting {
                         self.rnr_timer,
                     )));
                 }
+                EventKind::DeviceRemoved => {
+                    self.queue_pair.domain().device().note_removed();
+                    return Err(ConnectError::from_event(peer, &event));
+                }
                 EventKind::Rejected
                 | EventKind::ConnectError
                 | EventKind::Unreachable
-                | EventKind::Disconnected
-                | EventKind::DeviceRemoved => return Err(ConnectError::from_event(peer, &event)),
+                | EventKind::Disconnected => return Err(ConnectError::from_event(peer, &event)),
                 _ => {}
             }
         }

@@ -140,6 +140,7 @@ impl Connection {
                 EventKind::DeviceRemoved => {
                     // Relaxed: as in `has_ended`.
                     self.removed.fetch_or(!self.has_ended(), Ordering::Relaxed);
+                    self.queue_pair.domain().device().note_removed();
                     // The device may be past saying anything; what matters was tried.
                     let _ = self.end();
                     Ok(Some(ConnectionEvent::DeviceRemoved))

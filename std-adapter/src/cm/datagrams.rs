@@ -248,7 +248,10 @@ impl Datagrams {
                 let data = event.private_data.unwrap_or(PrivateData::empty());
                 DatagramEvent::Request(Box::new(DatagramRequest { id, data }))
             }
-            (EventKind::DeviceRemoved, _) => DatagramEvent::DeviceRemoved,
+            (EventKind::DeviceRemoved, _) => {
+                self.queue_pair.domain().device().note_removed();
+                DatagramEvent::DeviceRemoved
+            }
             (other, _) => DatagramEvent::Other(other),
         }))
     }

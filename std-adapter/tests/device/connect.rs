@@ -12,7 +12,7 @@ use nanoverbs::cm::{
 };
 
 use crate::ends::{
-    PATIENCE, PIECE, SECOND, Setup, address, connected, connected_at, ip, options, queues,
+    PATIENCE, PIECE, PROMPT, SECOND, Setup, address, connected, connected_at, ip, options, queues,
 };
 use crate::readable;
 
@@ -75,7 +75,7 @@ fn a_connection_to_nobody_says_so() {
     peer.set_port(7999);
     let began = Instant::now();
     assert_eq!(connect(peer, &ConnectParams::new()), Err(ConnectError::NobodyListens { peer }));
-    assert!(began.elapsed() < 2 * SECOND);
+    assert!(began.elapsed() < PROMPT);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn waiting_for_a_request_ends_at_the_deadline() {
     let began = Instant::now();
     let patience = Duration::from_millis(300);
     assert_eq!(listener.accept(patience).map(drop), Err(ListenError::TimedOut));
-    assert!((patience..patience + SECOND).contains(&began.elapsed()));
+    assert!((patience..PROMPT).contains(&began.elapsed()));
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn waiting_for_a_connection_ends_at_the_deadline_and_leaves_promptly() {
     let began = Instant::now();
     // Nobody takes the request.
     assert_eq!(connect(peer, &ConnectParams::new()), Err(ConnectError::TimedOut { peer }));
-    assert!(began.elapsed() < 4 * SECOND, "{:?}", began.elapsed());
+    assert!(began.elapsed() < PROMPT, "{:?}", began.elapsed());
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn f46_handles_may_be_dropped_in_any_order_at_any_time() {
     queue_pair.destroy().expect("this was the last one");
     let pages = memory.deregister().expect("nothing uses it");
     assert_eq!(pages.len(), 16 * PIECE);
-    assert!(began.elapsed() < 5 * SECOND, "{:?}", began.elapsed());
+    assert!(began.elapsed() < PROMPT, "{:?}", began.elapsed());
 }
 
 #[test]
@@ -299,10 +299,13 @@ fn one_thread_makes_both_ends_without_a_blocking_call() {
     let (send, recv) = queues(request.device());
     let server = request.create_queue_pair(&domain, &send, &recv, options()).expect("a queue pair");
     let mut server = server.start(&params).expect("it begins");
-    readable(&client);
-    let client = match client.poll().expect("no error") {
-        Step::Done(connection) => connection,
-        Step::Pending(_) => panic!("the server has agreed"),
+    let mut client = client;
+    let client = loop {
+        readable(&client);
+        client = match client.poll().expect("no error") {
+            Step::Done(connection) => break connection,
+            Step::Pending(client) => client,
+        };
     };
     let server = loop {
         server = match server.poll().expect("no error") {

@@ -14,6 +14,8 @@ use nanoverbs_core::port::{PollPort as _, RecvPort as _, SendPort as _};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// What waits for nobody is over by then, also on a machine that is busy with other things.
+pub(crate) const PROMPT: Duration = Duration::from_secs(10);
 /// Bytes of one piece; piece `i` starts at `i * PIECE`.
 pub(crate) const PIECE: usize = 256;
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 use nanoverbs::event::{DeviceEventKind, Subject};
 use nanoverbs::{Device, QpState};
 
-use crate::ends::{PATIENCE, PIECE, SECOND, Setup, connected};
+use crate::ends::{PATIENCE, PIECE, PROMPT, Parts, Setup, connected};
 use crate::readable;
 
 /// What the device says next, within a second or so.
@@ -23,6 +23,18 @@ fn next_event(device: &Device) -> nanoverbs::event::DeviceEvent {
     }
 }
 
+/// Posts a send as soon as the device has room: what arrived may not be acknowledged yet.
+fn post(parts: &mut Parts, piece: usize) {
+    let began = Instant::now();
+    loop {
+        match parts.post_send(piece, 8, 0) {
+            0 => break,
+            code => assert_eq!(code, libc::ENOMEM),
+        }
+        assert!(began.elapsed() < PATIENCE, "the device has no room");
+    }
+}
+
 #[test]
 #[ignore = "needs an RDMA device: make rxe"]
 fn f10_f66_an_overflowing_queue_is_told_and_closes_its_queue_pairs() {
@@ -34,7 +46,7 @@ fn f10_f66_an_overflowing_queue_is_told_and_closes_its_queue_pairs() {
     // would be in the error state by itself.
     for round in 0..3 {
         for piece in 8..16 {
-            assert_eq!(client.parts.post_send(piece, 8, 0), 0);
+            post(&mut client.parts, piece);
         }
         server.parts.received(8);
         for piece in (0..8).filter(|_| round < 2) {
@@ -54,7 +66,7 @@ fn f10_f66_an_overflowing_queue_is_told_and_closes_its_queue_pairs() {
     while device.poll_event().expect("it can be asked").is_some() {}
     let began = Instant::now();
     drop((client, server, queue));
-    assert!(began.elapsed() < 5 * SECOND, "{:?}", began.elapsed());
+    assert!(began.elapsed() < PROMPT, "{:?}", began.elapsed());
 }
 
 #[test]
@@ -63,7 +75,7 @@ fn f66_unread_events_do_not_hold_up_an_end() {
     let (mut client, mut server) = connected(&Setup { receives: 8, ..Setup::default() });
     for _ in 0..3 {
         for piece in 8..16 {
-            assert_eq!(client.parts.post_send(piece, 8, 0), 0);
+            post(&mut client.parts, piece);
         }
         server.parts.received(8);
         for piece in 0..8 {
@@ -74,7 +86,7 @@ fn f66_unread_events_do_not_hold_up_an_end() {
     readable(&*device);
     let began = Instant::now();
     drop((client, server));
-    assert!(began.elapsed() < 5 * SECOND, "{:?}", began.elapsed());
+    assert!(began.elapsed() < PROMPT, "{:?}", began.elapsed());
     // What is left of them is about something that is gone, and does no harm.
     while device.poll_event().expect("it can be asked").is_some() {}
 }

@@ -13,7 +13,7 @@ use nanoverbs::{
 use nanoverbs_core::Completions;
 use nanoverbs_core::abi::send_flags;
 
-use crate::ends::{PATIENCE, SECOND, Setup, connected};
+use crate::ends::{PATIENCE, PROMPT, Setup, connected};
 
 /// Both queues of a side wake one channel.
 fn on_a_channel(device: &Arc<Device>) -> (Arc<CompletionQueue>, Arc<CompletionQueue>) {
@@ -129,7 +129,7 @@ fn f34_more_completions_than_a_batch_do_not_wait_for_another_event() {
     client.parts.sent(7);
     let mut taken = 0;
     while taken < 7 {
-        assert_eq!(channel.wait_any(&mut [&mut received], SECOND), Ok(true), "{taken}");
+        assert_eq!(channel.wait_any(&mut [&mut received], PATIENCE), Ok(true), "{taken}");
         // One batch a wake-up.
         taken += received.poll().expect("it can be polled").count();
     }
@@ -146,7 +146,7 @@ fn f35_two_waiters_and_one_event_end_both_at_their_time() {
     let channel = channel_of(&queue);
     assert_eq!(channel.drain(), Ok(0), "nothing is no error");
     queue.arm(Arm::Any).expect("it can");
-    let patience = Duration::from_millis(500);
+    let patience = Duration::from_secs(2);
     let began = Instant::now();
     let mut woken = thread::scope(|scope| {
         let wait = || scope.spawn(|| channel.wait(patience).expect("no error"));
@@ -156,7 +156,7 @@ fn f35_two_waiters_and_one_event_end_both_at_their_time() {
     });
     woken.sort_unstable();
     assert_eq!(woken, [false, true]);
-    assert!((patience..patience + SECOND).contains(&began.elapsed()), "{:?}", began.elapsed());
+    assert!((patience..PROMPT).contains(&began.elapsed()), "{:?}", began.elapsed());
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn f36_events_that_nobody_took_do_not_hold_up_a_queue() {
     assert_eq!(server.parts.received(1).len() + client.parts.received(1).len(), 2);
     let began = Instant::now();
     drop((client, server, queues));
-    assert!(began.elapsed() < 5 * SECOND, "{:?}", began.elapsed());
+    assert!(began.elapsed() < PROMPT, "{:?}", began.elapsed());
 }
 
 #[test]

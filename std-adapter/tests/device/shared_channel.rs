@@ -11,7 +11,7 @@ use nanoverbs::cm::{
     Token,
 };
 
-use crate::ends::{PATIENCE, SECOND, address, options, queues};
+use crate::ends::{PATIENCE, PROMPT, address, options, queues};
 use crate::readable;
 
 enum Waiting {
@@ -121,7 +121,7 @@ fn f59_many_connections_share_one_descriptor_and_one_thread() {
     assert_eq!(ended(&all), [peer]);
     let began = Instant::now();
     drop(all);
-    assert!(began.elapsed() < 10 * SECOND, "{:?}", began.elapsed());
+    assert!(began.elapsed() < PROMPT, "{:?}", began.elapsed());
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn f46_a_listener_goes_with_the_requests_that_nobody_took() {
     let Loop { channel, listener, steps } = all;
     let began = Instant::now();
     drop(listener);
-    assert!(began.elapsed() < SECOND, "{:?}", began.elapsed());
+    assert!(began.elapsed() < PROMPT, "{:?}", began.elapsed());
     let Some(Waiting::Connecting(step)) = steps.into_values().next() else { panic!("connecting") };
     let refused = step.wait(PATIENCE).map(drop);
     assert!(

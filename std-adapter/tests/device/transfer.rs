@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use nanoverbs::cm::{ConnectParams, RnrTimer};
+use nanoverbs::cm::{ConnectParams, RnrRetry, RnrTimer};
 use nanoverbs_core::abi::{send_flags, wc_opcode};
 
 use crate::ends::{PIECE, Setup, connected};
@@ -53,7 +53,9 @@ fn messages_go_to_and_fro() {
 #[test]
 #[ignore = "needs an RDMA device: make rxe"]
 fn f64_disconnecting_flushes_everything_in_flight() {
-    let (mut client, _server) = connected(&Setup::default());
+    let patient = ConnectParams::new().rnr_retry(RnrRetry::FOREVER);
+    let (mut client, _server) =
+        connected(&Setup { client: patient, server: patient, ..Setup::default() });
     for piece in 0..4 {
         assert_eq!(client.parts.post_recv(piece, PIECE), 0);
     }
@@ -72,14 +74,18 @@ fn f64_disconnecting_flushes_everything_in_flight() {
 fn f03_a_late_receive_costs_milliseconds_not_655() {
     let timer = RnrTimer::at_least(Duration::from_millis(1));
     let params = ConnectParams::new().rnr_timer(timer);
-    let (mut client, mut server) =
-        connected(&Setup { client: params, server: params, ..Setup::default() });
-    assert_eq!(client.parts.post_send(8, 8, 0), 0);
-    std::thread::sleep(Duration::from_millis(3));
-    let began = Instant::now();
-    assert_eq!(server.parts.post_recv(0, PIECE), 0);
-    assert_eq!(server.parts.received(1)[0].status, 0);
-    assert!(began.elapsed() < Duration::from_millis(300), "{:?}", began.elapsed());
+    let setup = Setup { client: params, server: params, ..Setup::default() };
+    let took = || {
+        let (mut client, mut server) = connected(&setup);
+        assert_eq!(client.parts.post_send(8, 8, 0), 0);
+        std::thread::sleep(Duration::from_millis(3));
+        let began = Instant::now();
+        assert_eq!(server.parts.post_recv(0, PIECE), 0);
+        assert_eq!(server.parts.received(1)[0].status, 0);
+        began.elapsed()
+    };
+    // With the long timer it is so each time; a busy machine takes long only now and then.
+    assert!((0..10).any(|_| took() < Duration::from_millis(300)));
 }
 
 #[test]
