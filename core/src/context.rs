@@ -38,10 +38,10 @@ pub unsafe trait SendBuffers: 'static {
 ///
 /// # Safety
 ///
-/// The memory that [`scatter`](Self::scatter) names stays valid and registered, and is neither read nor written,
+/// The memory that [`scatter`](Self::scatter) and [`scatter_exact`](Self::scatter_exact) name stays valid and registered, and is neither read nor written,
 /// until this value is dropped, wherever the value is moved to, and for ever if it is never dropped
 /// (`ibv_post_recv(3)`). An implementor therefore holds raw pointers, never `Box`, `Vec` or
-/// `&mut`. `scatter` names the same memory each time.
+/// `&mut`. Each names the same memory each time.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` owns no memory that a device could write",
     note = "a pool's `Block` does, and `(Block, T)` pairs it with data of your own"
@@ -51,9 +51,16 @@ pub unsafe trait RecvBuffers: 'static {
     /// go into datagram queues, and no others do.
     const DATAGRAM: bool = false;
 
-    /// Names each piece of memory, in the order in which the message fills them. A [`crate::Block`] is as long as
-    /// it can be from then on.
+    /// Names each piece of memory, in the order in which the message of a receive fills them. A [`crate::Block`] is
+    /// as long as it can be from then on.
     fn scatter(&mut self, list: &mut SliceList<'_>);
+
+    /// The same for a READ or an atomic, which fill all that they are given: as much as they shall bring. A
+    /// [`crate::Block`] is as long as it was set. Who passes `scatter` on passes this on as well.
+    #[inline(always)]
+    fn scatter_exact(&mut self, list: &mut SliceList<'_>) {
+        self.scatter(list);
+    }
 }
 
 /// The row of pieces that a request is made of, being filled. A step of `push`.
@@ -195,7 +202,7 @@ impl<B: AsRef<[u8]>, T> AsRef<[u8]> for Tagged<B, T> {
 }
 
 macro_rules! pass_on {
-    ($buffers:ident, $names:ident, ($($reference:tt)+) $this:ident $(, $DATAGRAM:ident)?) => {
+    ($buffers:ident, $names:ident, ($($reference:tt)+) $this:ident $(, $DATAGRAM:ident, $exact:ident)?) => {
         // SAFETY: the memory is the first field's, which lives as long as the pair.
         unsafe impl<B: $buffers, T: 'static> $buffers for (B, T) {
             $(const $DATAGRAM: bool = B::$DATAGRAM;)?
@@ -204,6 +211,12 @@ macro_rules! pass_on {
             fn $names($($reference)+ $this, list: &mut SliceList<'_>) {
                 $this.0.$names(list);
             }
+            $(
+                #[inline(always)]
+                fn $exact(&mut $this, list: &mut SliceList<'_>) {
+                    $this.0.$exact(list);
+                }
+            )?
         }
 
         // SAFETY: the memory is that of the buffers, which live as long as the value.
@@ -214,6 +227,12 @@ macro_rules! pass_on {
             fn $names($($reference)+ $this, list: &mut SliceList<'_>) {
                 $this.buffers.$names(list);
             }
+            $(
+                #[inline(always)]
+                fn $exact(&mut $this, list: &mut SliceList<'_>) {
+                    $this.buffers.$exact(list);
+                }
+            )?
         }
 
         // SAFETY: the memory is that of the elements, which live as long as the array.
@@ -224,6 +243,14 @@ macro_rules! pass_on {
                     buffers.$names(list);
                 }
             }
+            $(
+                #[inline(always)]
+                fn $exact(&mut $this, list: &mut SliceList<'_>) {
+                    for buffers in $this {
+                        buffers.$exact(list);
+                    }
+                }
+            )?
         }
 
         // SAFETY: the memory is that of the elements, which live as long as the vector, wherever it is.
@@ -234,6 +261,14 @@ macro_rules! pass_on {
                     buffers.$names(list);
                 }
             }
+            $(
+                #[inline(always)]
+                fn $exact(&mut $this, list: &mut SliceList<'_>) {
+                    for buffers in $this {
+                        buffers.$exact(list);
+                    }
+                }
+            )?
         }
 
         // SAFETY: the memory is that of the value inside, which lives as long as the option.
@@ -246,9 +281,17 @@ macro_rules! pass_on {
                     buffers.$names(list);
                 }
             }
+            $(
+                #[inline(always)]
+                fn $exact(&mut $this, list: &mut SliceList<'_>) {
+                    if let Some(buffers) = $this {
+                        buffers.$exact(list);
+                    }
+                }
+            )?
         }
     };
 }
 
 pass_on!(SendBuffers, gather, (&) self);
-pass_on!(RecvBuffers, scatter, (&mut) self, DATAGRAM);
+pass_on!(RecvBuffers, scatter, (&mut) self, DATAGRAM, scatter_exact);

@@ -3,6 +3,7 @@
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 
+use crate::arrived::Arrived;
 use crate::completion::Success;
 use crate::context::{RecvBuffers, SendBuffers, SliceList};
 use crate::pool::Block;
@@ -60,11 +61,7 @@ impl Datagram {
     /// The message that a receive brought, as long as its completion says.
     #[inline(always)]
     pub fn payload(&self, arrived: &Success) -> &[u8] {
-        let all = arrived.byte_len().unwrap_or(0) as usize;
-        let len = all.min(self.block.capacity()).saturating_sub(Self::PREFIX);
-        let message = self.message(len as u32);
-        // SAFETY: the block owns its memory, which is initialised; the piece lies inside it.
-        unsafe { core::slice::from_raw_parts(message.addr.as_ptr(), message.length as usize) }
+        self.arrived(arrived.byte_len().unwrap_or(0) as usize)
     }
 
     /// What the device put in front of a received message: who sent it, in the form of the network. With
@@ -112,6 +109,17 @@ impl DerefMut for Datagram {
 impl AsRef<[u8]> for Datagram {
     fn as_ref(&self) -> &[u8] {
         self
+    }
+}
+
+/// The message without its header, which is counted.
+impl Arrived for Datagram {
+    #[inline(always)]
+    fn arrived(&self, len: usize) -> &[u8] {
+        let len = len.min(self.block.capacity()).saturating_sub(Self::PREFIX);
+        let message = self.message(len as u32);
+        // SAFETY: the block owns its memory, which is initialised; the piece lies inside it.
+        unsafe { core::slice::from_raw_parts(message.addr.as_ptr(), message.length as usize) }
     }
 }
 

@@ -19,6 +19,9 @@ pub use region::{Domain, OutOfRegion, Region, Registration, RemoteRegion, Shared
 mod context;
 pub use context::{RecvBuffers, SendBuffers, SliceList, Tagged};
 
+mod arrived;
+pub use arrived::Arrived;
+
 #[expect(unsafe_code, reason = "a port's promises free buffers")]
 pub mod port;
 

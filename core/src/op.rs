@@ -217,7 +217,9 @@ pub struct Read {
 }
 
 impl Read {
-    /// A READ from the start of `remote`, as long as the context's buffers together.
+    /// A READ from the start of `remote`, as long as the context's buffers together: a
+    /// [`Block`](crate::Block) counts as many bytes as it was set to
+    /// ([`Block::set_len`](crate::Block::set_len)), all of it if it never was.
     #[inline(always)]
     pub const fn new(remote: RemoteRegion) -> Self {
         Self { head: Head { opcode: opcode::RDMA_READ, flags: 0, imm_data: 0 }, remote }
@@ -313,6 +315,6 @@ impl<C: SendBuffers> Operation<C> for Write {
 impl<C: RecvBuffers> Operation<C> for Read {
     #[inline(always)]
     fn names(context: &mut C, list: &mut SliceList<'_>) {
-        context.scatter(list);
+        context.scatter_exact(list);
     }
 }

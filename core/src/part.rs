@@ -1,11 +1,12 @@
-//! The first bytes of a block, where a request must not use all of it.
+//! The first bytes of a block, where no request may use all of it.
 //!
-//! A READ fills the buffers of its context and asks the peer for as many bytes; an atomic wants exactly
-//! eight. A [`Part`] of a block is as long as the request shall be.
+//! A receive takes a whole block. Of a [`Part`] it takes the first bytes and leaves the rest alone; and a part
+//! keeps its length over any number of requests, where a block's is as long as it can be after a receive.
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 
+use crate::arrived::Arrived;
 use crate::context::{RecvBuffers, SendBuffers, SliceList};
 use crate::pool::Block;
 use crate::region::Slice;
@@ -107,6 +108,13 @@ impl DerefMut for Part {
 impl AsRef<[u8]> for Part {
     fn as_ref(&self) -> &[u8] {
         self
+    }
+}
+
+impl Arrived for Part {
+    #[inline(always)]
+    fn arrived(&self, len: usize) -> &[u8] {
+        self.get(..len).unwrap_or(self)
     }
 }
 

@@ -11,6 +11,7 @@ use core::fmt;
 use core::ops::{Deref, DerefMut};
 use core::ptr::{self, NonNull};
 
+use crate::arrived::Arrived;
 use crate::context::{RecvBuffers, SendBuffers, SliceList};
 use crate::region::{OutOfRegion, Region, Slice};
 use crate::sync::{AtomicPtr, Cell, Ordering, const_unless_loom};
@@ -265,10 +266,13 @@ impl core::error::Error for StillOut {}
 
 /// A block of registered memory, and the right to use it. One pointer wide.
 ///
-/// It derefs to its message, the first [`Block::len`] bytes. One that was just allocated, or comes back from
-/// a receive or READ, is as long as it can be: how much of it came is in the outcome
-/// ([`Success::byte_len`](crate::Success::byte_len)), and what lies behind that is older. A SEND or WRITE
-/// sends the message, so set its length before; a receive or READ may fill the whole block.
+/// It derefs to its message, the first [`Block::len`] bytes. One that was just allocated is as long as it can
+/// be, and [`Block::set_len`] makes it shorter or longer.
+///
+/// **What it is posted for decides what its length means.** A SEND, a WRITE, a READ and an atomic move as many
+/// bytes as it is long: set the length before. A receive takes the whole block, because nobody knows how much
+/// will come, and the block is as long as it can be from then on: what came is
+/// [`Ended::message`](crate::Ended::message), and what lies behind that is older.
 pub struct Block(NonNull<BlockHeader>);
 
 // SAFETY: a block is the exclusive owner of its memory and of its header's body; the way back to the
@@ -309,7 +313,8 @@ impl Block {
         self.slice().len() as usize
     }
 
-    /// Sets the length of the message. The bytes stay as they are.
+    /// Sets the length of the message: how much a SEND, WRITE or READ moves. The bytes stay as they are. A
+    /// receive does not look at it, and ends it.
     ///
     /// # Errors
     ///
@@ -385,7 +390,7 @@ unsafe impl SendBuffers for Block {
     }
 }
 
-// SAFETY: as above; the whole block may be written, whatever the message's length is.
+// SAFETY: as above; the whole block may be written, whatever the length of the message is.
 unsafe impl RecvBuffers for Block {
     #[inline(always)]
     fn scatter(&mut self, list: &mut SliceList<'_>) {
@@ -393,6 +398,18 @@ unsafe impl RecvBuffers for Block {
         // SAFETY: the block is borrowed exclusively, and with it the body.
         unsafe { (*self.0.as_ptr()).body.len = whole.len() };
         list.push(whole);
+    }
+
+    #[inline(always)]
+    fn scatter_exact(&mut self, list: &mut SliceList<'_>) {
+        self.gather(list);
+    }
+}
+
+impl Arrived for Block {
+    #[inline(always)]
+    fn arrived(&self, len: usize) -> &[u8] {
+        self.get(..len).unwrap_or(self)
     }
 }
 

@@ -59,7 +59,7 @@
 //! chain.push(op::Send::new().signaled(), block).unwrap();
 //! chain.submit().unwrap();
 //!
-//! let message = loop {
+//! let arrived = loop {
 //!     for completion in completions.poll()? {
 //!         let _ = match completion.is_recv() {
 //!             true => receives.retire(completion)?,
@@ -70,8 +70,7 @@
 //!         break ended;
 //!     }
 //! };
-//! assert_eq!(message.outcome.success().unwrap().byte_len(), Some(5));
-//! assert_eq!(&message.context[..5], b"hello");
+//! assert_eq!(arrived.message(), Some(&b"hello"[..]));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -132,7 +132,7 @@ macro_rules! atomic {
         impl<C: RecvBuffers> Operation<C> for $Op {
             #[inline(always)]
             fn names(context: &mut C, list: &mut SliceList<'_>) {
-                context.scatter(list);
+                context.scatter_exact(list);
             }
         }
     };

@@ -101,3 +101,30 @@ fn a_block_is_as_long_as_it_can_be_when_it_is_allocated_and_when_it_is_received_
     block.scatter(&mut SliceList::inspector(domain, crate::region::Wanted::SINK));
     assert_eq!(block.len(), 16, "a message of any length may come");
 }
+
+#[test]
+fn whatever_holds_a_block_passes_its_length_on_to_a_read() {
+    fn totals(mut context: impl RecvBuffers, tag: crate::region::Tag) -> [u64; 3] {
+        let list = || SliceList::inspector(tag, crate::region::Wanted::SINK);
+        let (mut exact, mut whole, mut after) = (list(), list(), list());
+        context.scatter_exact(&mut exact);
+        context.scatter(&mut whole);
+        // What was received into may be read into as it is.
+        context.scatter_exact(&mut after);
+        [exact.total(), whole.total(), after.total()]
+    }
+    let mut pool = pool(1, 16);
+    let mut block = || {
+        let mut block = pool.allocate().unwrap();
+        block.set_len(5).unwrap();
+        block
+    };
+    let tag = block().slice().tag;
+    assert_eq!(totals(block(), tag), [5, 16, 16]);
+    assert_eq!(totals((block(), 1), tag), [5, 16, 16]);
+    assert_eq!(totals(crate::Tagged { buffers: block(), tag: 1 }, tag), [5, 16, 16]);
+    assert_eq!(totals([block()], tag), [5, 16, 16]);
+    assert_eq!(totals(Some(block()), tag), [5, 16, 16]);
+    assert_eq!(totals(heapless::Vec::<_, 2>::from_iter([block()]), tag), [5, 16, 16]);
+    assert_eq!(totals(crate::Part::new(block(), 7).ok(), tag), [7, 7, 7]);
+}

@@ -44,6 +44,19 @@ fn f26_compare_and_swap_stores_only_what_was_expected_to_go() {
 }
 
 #[test]
+fn a_block_of_eight_bytes_does_for_an_atomic() {
+    let device = device(nanoverbs_core::soft::Profile::STRICT);
+    let (mut a, _b, domain) = pair::<nanoverbs_core::Block>(device);
+    let mut pool = pool(device, domain, 1, 64);
+    let counter = shared(device, domain, 1, ALL);
+    for before in 0..3_u64 {
+        let word = filled(&mut pool, 8, 0xff);
+        a.post(op::FetchAdd::new(counter.advertise(), 1).signaled(), word).unwrap();
+        assert_eq!(a.sent().message(), Some(&before.to_ne_bytes()[..]));
+    }
+}
+
+#[test]
 fn f26_what_an_atomic_cannot_do_is_refused_before_the_device() {
     let device = device(nanoverbs_core::soft::Profile::STRICT);
     let (mut a, _b, domain) = pair::<[Part; 2]>(device);

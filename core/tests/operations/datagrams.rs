@@ -99,6 +99,7 @@ fn f75_the_forty_bytes_before_a_datagram_are_hidden() {
         assert!(a.sends.take().unwrap().outcome.is_done());
         let arrived = a.recvs.take().unwrap();
         assert_eq!(arrived.context.payload(arrived.outcome.success().unwrap()), b"yes");
+        assert_eq!(arrived.message(), Some(&b"yes"[..]));
     }
 }
 

@@ -213,3 +213,75 @@ fn f20_shared_memory_is_the_source_of_a_send_and_the_sink_of_a_read() {
     let read = op::Read::new(far.advertise());
     assert_eq!(a.post(read, slice(source, 0, 8)).unwrap_err(), missing);
 }
+
+#[test]
+fn a_read_is_as_long_as_its_blocks_and_a_receive_may_fill_them() {
+    for profile in profiles() {
+        let device = device(profile);
+        let (mut a, mut b, domain) = pair::<[Block; 2]>(device);
+        let mut pool = pool(device, domain, 8, 16);
+        let region = shared(device, domain, 4, ALL);
+        region.write_at(0, &[9; 32]).unwrap();
+        let remote = region.advertise();
+        // Five bytes and three, as a SEND of them would have; what lies behind stays as it was.
+        let mut blocks = [filled(&mut pool, 16, 1), filled(&mut pool, 16, 1)];
+        blocks[0].set_len(5).unwrap();
+        blocks[1].set_len(3).unwrap();
+        let read = op::Read::new(remote.at(0, 8).unwrap()).signaled();
+        a.post(read, blocks).unwrap();
+        let mut ended = a.sent();
+        assert_eq!(ended.outcome.success().unwrap().byte_len(), Some(8));
+        assert_eq!([&ended.context[0][..], &ended.context[1][..]], [&[9; 5][..], &[9; 3]]);
+        for (block, len) in ended.context.iter_mut().zip([5, 3]) {
+            block.set_len(16).unwrap();
+            assert_eq!(block[len..], [1; 16][len..]);
+        }
+        // One that is refused keeps the length that it had.
+        ended.context[0].set_len(9).unwrap();
+        ended.context[1].set_len(0).unwrap();
+        let mut chain = a.sends.reserve(&mut a.send_link, 1).unwrap();
+        let refused = chain.push(read, ended.context).unwrap_err();
+        assert_eq!(refused.error, PushError::RemoteTooShort { total: 9, remote: 8 });
+        assert_eq!((refused.context[0].len(), refused.context[1].len()), (9, 0));
+        drop(chain);
+        // The same blocks take a message of any length.
+        b.post_recv(refused.context);
+        let message = [filled(&mut pool, 16, 7), filled(&mut pool, 4, 8)];
+        a.post(op::Send::new().signaled(), message).unwrap();
+        assert!(a.sent().outcome.is_done());
+        let arrived = b.received();
+        assert_eq!(arrived.outcome.success().unwrap().byte_len(), Some(20));
+        assert_eq!(
+            (&arrived.context[0][..], &arrived.context[1][..4]),
+            (&[7; 16][..], &[8; 4][..])
+        );
+    }
+}
+
+#[test]
+fn a_message_is_what_came_and_nothing_else() {
+    let device = device(Profile::STRICT);
+    let (mut a, mut b, domain) = pair::<(Block, u32)>(device);
+    let mut pool = pool(device, domain, 6, 16);
+    let region = shared(device, domain, 1, ALL);
+    for (len, tag) in [(5, 1), (0, 2), (16, 3)] {
+        b.post_recv((filled(&mut pool, 16, 1), tag));
+        a.post(op::Send::new().signaled(), (filled(&mut pool, len, 7), 0)).unwrap();
+        // A SEND brings nothing.
+        assert_eq!(a.sent().message(), None);
+        let arrived = b.received();
+        assert_eq!((arrived.message(), arrived.context.1), (Some(&[7; 16][..len]), tag));
+    }
+    // A WRITE with immediate ends a receive and leaves its buffer alone.
+    b.post_recv((filled(&mut pool, 16, 1), 4));
+    let write = op::Write::new(region.advertise()).immediate(1).signaled();
+    a.post(write, (filled(&mut pool, 8, 3), 0)).unwrap();
+    assert_eq!(a.sent().message(), None);
+    assert_eq!(b.received().message(), Some(&[][..]));
+    a.post(op::Read::new(region.advertise()).signaled(), (filled(&mut pool, 8, 0), 0)).unwrap();
+    assert_eq!(a.sent().message(), Some(&[3; 8][..]));
+    // What did not come is no message.
+    b.post_recv((filled(&mut pool, 16, 1), 5));
+    b.control.disconnect();
+    assert_eq!(b.received().message(), None);
+}

@@ -94,8 +94,9 @@ fn whoever_gets_a_message_takes_the_next_receive_and_is_named() {
             }
             for at in 0..4 {
                 let ended = bed.received();
-                assert_eq!(ended.outcome.success().unwrap().byte_len(), Some(16));
-                let byte = ended.context.0.as_ref().unwrap()[0];
+                let message = ended.message().unwrap();
+                assert_eq!(message.len(), 16);
+                let byte = message[0];
                 let server = usize::from((byte - round) % 2);
                 assert_eq!(ended.queue_pair, Some(bed.servers[server].number()), "{at}");
             }

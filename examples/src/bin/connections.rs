@@ -212,13 +212,13 @@ impl<D: Driver> End<D> {
     fn hear(&mut self) -> Result<(), Failure> {
         for number in 0..self.count {
             let heard = self.endpoint.recv_completion(self.patience).map_err(failed)?;
-            let len = heard.outcome.success().and_then(|success| success.byte_len());
-            match len {
-                Some(len) if len == self.size => {}
-                Some(len) => {
+            match heard.message() {
+                Some(message) if message.len() == self.size as usize => {}
+                Some(message) => {
                     return Err(Failure::new(format!(
-                        "message {number} has {len} bytes instead of {}; give both ends the same \
+                        "message {number} has {} bytes instead of {}; give both ends the same \
                          numbers",
+                        message.len(),
                         self.size
                     )));
                 }

@@ -100,25 +100,20 @@ fn say<D: Driver>(end: &mut Endpoint<D, Block>, words: &[u8]) -> Result<(), Fail
     block.set_len(words.len())?;
     block.copy_from_slice(words);
     end.post_send(block).map_err(failed)?;
-    arrived(end.send_completion(PATIENCE).map_err(failed)?).map(drop)
+    done(&end.send_completion(PATIENCE).map_err(failed)?)
 }
 
 fn hear<D: Driver>(end: &mut Endpoint<D, Block>) -> Result<(), Failure> {
-    let heard = arrived(end.recv_completion(PATIENCE).map_err(failed)?)?;
+    let arrived = end.recv_completion(PATIENCE).map_err(failed)?;
+    done(&arrived)?;
+    let heard = arrived.message().unwrap_or_default();
     output::line(&format!("heard {} bytes: {}", heard.len(), heard.escape_ascii()))
 }
 
-fn arrived(ended: Ended<Block>) -> Result<Block, Failure> {
-    let Ended { outcome, mut context } = ended;
-    match outcome.success() {
-        Some(success) => {
-            // A receive says how long the message is.
-            if let Some(len) = success.byte_len() {
-                context.set_len(len as usize)?;
-            }
-            Ok(context)
-        }
-        None => Err(Failure::new(format!("the other end has gone: {outcome:?}"))),
+fn done(ended: &Ended<Block>) -> Result<(), Failure> {
+    match ended.outcome.is_done() {
+        true => Ok(()),
+        false => Err(Failure::new(format!("the other end has gone: {:?}", ended.outcome))),
     }
 }
 

@@ -118,7 +118,8 @@ impl<D: Driver, C: 'static> Endpoint<D, C> {
         self.0.block()
     }
 
-    /// Posts a receive into the buffers of `context`.
+    /// Posts a receive into the buffers of `context`: all of each [`Block`], whatever length was set.
+    /// [`Ended::message`] is what came.
     ///
     /// # Errors
     ///
@@ -133,7 +134,8 @@ impl<D: Driver, C: 'static> Endpoint<D, C> {
         self.0.post_recv(context)
     }
 
-    /// Posts a SEND of the message in `context`; [`Endpoint::send_completion`] gives it back.
+    /// Posts a SEND of the message in `context`, as long as [`Block::set_len`] has set it;
+    /// [`Endpoint::send_completion`] gives it back.
     ///
     /// # Errors
     ///
@@ -166,7 +168,28 @@ impl<D: Driver, C: 'static> Endpoint<D, C> {
         })
     }
 
-    /// Posts a READ of `remote` into the buffers of `context`, one or several of them.
+    /// Posts a READ of `remote` into the buffers of `context`, one or several of them. It brings as many bytes as
+    /// they are long together: of a [`Block`] as many as [`Block::set_len`] has set, all of it if none were.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use nanoverbs::endpoint::{Options, SoftDevice};
+    /// # use nanoverbs::memory::Rights;
+    /// # use nanoverbs::nanoverbs_core::Block;
+    /// # static DEVICE: SoftDevice = SoftDevice::new();
+    /// # let [a, b] = Options::new().soft_pair::<Block>(&DEVICE)?;
+    /// # let deadline = Duration::from_secs(5);
+    /// # let mut client = a.no_receives().establish(deadline)?;
+    /// # let mut server = b.no_receives().establish(deadline)?;
+    /// let shared = server.share(4096, Rights::READ_SOURCE)?;
+    /// shared.write_at(0, b"hello, world")?;
+    ///
+    /// let mut block = client.block().expect("a block is free");
+    /// block.set_len(5)?;
+    /// client.post_read(shared.advertise(), block)?;
+    /// assert_eq!(client.send_completion(deadline)?.message(), Some(&b"hello"[..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -248,7 +271,7 @@ impl<D: Driver, C: 'static> Endpoint<D, C> {
         self.0.wait(Side::Send, deadline.into())
     }
 
-    /// The next receive that has ended: the oldest one. Waits for it.
+    /// The next receive that has ended: the oldest one. Waits for it. [`Ended::message`] is what it brought.
     ///
     /// # Errors
     ///

@@ -12,7 +12,7 @@ use crate::memory::{Rights, WindowError};
 
 impl<D: Driver, C: 'static> Endpoint<D, C> {
     /// Adds `add` to the first eight bytes of `remote`. What they held before comes into the one buffer of
-    /// `context`, eight bytes long: a [`Part`](nanoverbs_core::Part) of a block, whose
+    /// `context`, eight bytes long: a block of that length, or a [`Part`](nanoverbs_core::Part) of one, whose
     /// [`word`](nanoverbs_core::Part::word) it is then.
     ///
     /// # Errors

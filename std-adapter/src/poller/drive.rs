@@ -74,8 +74,8 @@ where
 ///     let posted = match side {
 ///         Side::Recv => {
 ///             // As much as came, and not what an earlier message has left behind it.
-///             let len = ended.outcome.success().and_then(|success| success.byte_len()).unwrap_or(0);
-///             ended.context.set_len(len as usize).expect("no more came than there is room");
+///             let len = ended.message().map_or(0, <[u8]>::len);
+///             ended.context.set_len(len).expect("no more came than there is room");
 ///             server.post_send(ended.context)
 ///         }
 ///         Side::Send => server.post_recv(ended.context),
@@ -89,7 +89,7 @@ where
 /// block.copy_from_slice(b"hello");
 /// client.post_send(block).expect("there is room");
 /// let echoed = client.recv_completion(Duration::from_secs(5))?;
-/// assert_eq!(&echoed.context[..5], b"hello");
+/// assert_eq!(echoed.message(), Some(&b"hello"[..]));
 ///
 /// poller.stop();
 /// let (server, _handler) = poller.join().work.into_parts();
