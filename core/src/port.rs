@@ -67,7 +67,8 @@ pub unsafe trait RecvPort {
     unsafe fn post_recv(&mut self, first: *mut RecvWr, bad: &mut *mut RecvWr) -> i32;
 
     /// Whether the queue pair is known to be gone: destroyed, or its device taken away, so that no device uses
-    /// the memory of its requests any more. A port that cannot tell says false.
+    /// the memory of its requests any more. For a queue that queue pairs share, all of them are. A port that cannot
+    /// tell says false.
     fn is_gone(&self) -> bool {
         false
     }

@@ -354,6 +354,19 @@ impl<'s, P: RecvPort, C, const N: usize> SharedRecvQueue<'s, P, C, N> {
         self.shut(Cause::Gone);
     }
 
+    /// The same where the port knows by itself that the queue and all queue pairs that shared it are gone, as the soft
+    /// device's does once [`Device::remove`](crate::soft::Device::remove) was called: says whether it does. Poll
+    /// before, so that what has an outcome gets it.
+    pub fn try_abandon(&mut self) -> bool {
+        let is_gone = self.hot.port.is_gone();
+        if is_gone {
+            // SAFETY: the port promises that no device uses the buffers. A completion of this queue that is
+            // polled later finds nothing in flight, and comes back as foreign.
+            unsafe { self.abandon() };
+        }
+        is_gone
+    }
+
     /// Gives port and storage back, when every context has been taken.
     ///
     /// # Errors

@@ -262,9 +262,14 @@ impl<T: Transport> World<'_, '_, '_, T> {
         // The room of a queue pair is free when its completions have been polled, and not before.
         self.drain();
         if let Some(common) = &mut self.common {
-            // SAFETY: both queue pairs that took its receives are destroyed; completions that are still to
-            // come belong to receives that have ended here.
-            unsafe { common.recvs.abandon() };
+            if common.recvs.try_abandon() {
+                assert!(self.is_gone, "its port does not know of its queue pairs");
+            } else {
+                assert!(!self.is_gone, "the device was taken away");
+                // SAFETY: both queue pairs that took its receives are destroyed; completions that are still to
+                // come belong to receives that have ended here.
+                unsafe { common.recvs.abandon() };
+            }
             common.recv_model.abandon(SLOTS as u32);
         }
         if !self.setup.drops {

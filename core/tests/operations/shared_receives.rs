@@ -5,7 +5,7 @@ use std::rc::Rc;
 use nanoverbs_core::soft::{CompletionQueue, Control, Profile, QpConfig, RecvEnd, SharedReceiveId};
 use nanoverbs_core::{
     Block, Cause, Completions, Group, Outcome, Pool, PushError, RecvConfig, RecvStaging,
-    ReserveError, SharedEnded, SharedRecvQueue, SharedRecvSlots, WcStatus, op,
+    ReserveError, SharedEnded, SharedRecvQueue, SharedRecvSlots, SubmitError, WcStatus, op,
 };
 
 use crate::bed::*;
@@ -217,6 +217,67 @@ fn a_chain_that_is_dropped_or_taken_apart_gives_its_contexts_back() {
     bed.post_recv(8);
     bed.send(0, 3);
     assert!(bed.received().outcome.is_done());
+}
+
+#[test]
+fn f62_a_device_that_is_taken_away_gives_every_shared_receive_back() {
+    for profile in profiles() {
+        let mut bed = bed(profile, 8);
+        bed.post_recv(6);
+        for client in 0..2 {
+            bed.send(client, 1);
+        }
+        for _ in 0..4 {
+            bed.device.progress();
+        }
+        assert!(!bed.shared.try_abandon(), "it lives");
+        // What a chain that was never posted has left on its slots is not taken for receives.
+        let mut staging = RecvStaging::<8, 1>::new();
+        let mut link = staging.link();
+        let mut chain = bed.shared.reserve(&mut link, 2).unwrap();
+        chain.push((None, Rc::clone(&bed.token))).unwrap();
+        std::mem::forget(chain);
+        bed.device.remove();
+        // What had come before is still given, then no more.
+        for completion in bed.completions.poll().unwrap() {
+            bed.shared.retire(completion).unwrap();
+        }
+        assert!(bed.completions.poll().is_err());
+        assert!(bed.shared.try_abandon());
+        assert_eq!((bed.shared.in_flight(), bed.shared.ended()), (0, 6));
+        for at in 0..6 {
+            let ended = bed.shared.take().unwrap();
+            assert_eq!(ended.outcome.is_done(), at < 2, "{:?}", ended.outcome);
+            assert_eq!(ended.queue_pair.is_some(), at < 2);
+            assert!(at < 2 || matches!(ended.outcome, Outcome::Abandoned));
+            assert!(ended.context.0.is_some());
+        }
+        assert!(bed.shared.take().is_none());
+        assert_eq!(bed.shared.closed(), Some(Cause::Gone));
+        // All but the one in the chain that was forgotten.
+        assert_eq!(Rc::strong_count(&bed.token), 2);
+        // Again, nothing comes twice; and the storage is free.
+        assert!(bed.shared.try_abandon() && bed.shared.take().is_none());
+        assert!(bed.shared.into_storage().is_ok());
+    }
+}
+
+#[test]
+fn a_shared_queue_of_a_device_that_is_gone_takes_no_receives() {
+    let device = device(Profile::STRICT);
+    let domain = device.domain();
+    device.remove();
+    let made = device.shared_receive_queue(8).unwrap();
+    let slots = leak(SharedRecvSlots::<(), 8>::new());
+    let mut shared = SharedRecvQueue::new(made.recv, slots, RecvConfig::new(domain)).unwrap();
+    let mut staging = RecvStaging::<1, 1>::new();
+    let mut link = staging.link();
+    let mut chain = shared.reserve(&mut link, 1).unwrap();
+    chain.push(()).unwrap();
+    let refused = chain.submit().unwrap_err();
+    assert!(matches!(refused, SubmitError::Partial { accepted: 0, code: 5, .. }), "{refused:?}");
+    drop(refused);
+    assert!(shared.try_abandon() && shared.take().is_none());
 }
 
 #[test]

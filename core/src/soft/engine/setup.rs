@@ -213,7 +213,8 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
             ..Qp::FREE
         };
         let version = qp.version;
-        self.device.slot(id).recv.set_gate(Gate::Open);
+        let gate = if self.engine.is_gone { Gate::Gone } else { Gate::Open };
+        self.device.slot(id).recv.set_gate(gate);
         Ok(Made { id, version, number: 0, caps })
     }
 
@@ -319,7 +320,7 @@ impl<const QPS: usize, const DEPTH: usize, const SGES: usize, const INLINE: usiz
         slot.ends.store(ends, Ordering::Relaxed);
         slot.limit.store(0, Ordering::Relaxed);
         slot.ran_low.store(false, Ordering::Relaxed);
-        slot.is_gone.store(false, Ordering::Relaxed);
+        slot.is_gone.store(self.engine.is_gone, Ordering::Relaxed);
         starts
     }
 
