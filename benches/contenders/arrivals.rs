@@ -42,8 +42,8 @@ pub(crate) extern "C" fn open(setup: *const Setup) -> *mut c_void {
         Box::write(place, RecvQueue::new(port, slots, config).expect("the numbers fit"))
     });
     let queues = queues.collect();
-    // SAFETY: a live completion queue; batches are at most BATCH.
-    let port = unsafe { Cq::new(setup.cq.cast(), setup.batch) };
+    // SAFETY: a live completion queue.
+    let port = unsafe { Cq::new(setup.cq.cast()) };
     let staging: &'static mut RecvStaging<CHAIN, 1> = Box::leak(Box::default());
     Box::into_raw(Box::new(State {
         queues,

@@ -25,8 +25,8 @@ struct State {
 pub(crate) extern "C" fn open(setup: *const Setup) -> *mut c_void {
     // SAFETY: the program keeps the setup until `close`.
     let setup = unsafe { setup.read() };
-    // SAFETY: a live completion queue; batches are at most BATCH.
-    let port = unsafe { Cq::new(setup.cq.cast(), setup.batch) };
+    // SAFETY: a live completion queue.
+    let port = unsafe { Cq::new(setup.cq.cast()) };
     let mut completions = Completions::new(port, u32::MAX);
     let mut group = Box::<Group<MEMBERS>>::default();
     let mut members = Vec::new();

@@ -97,8 +97,8 @@ unsafe fn open<C: 'static>(setup: *const Setup) -> Box<State<C>> {
     let queues = queues(&setup, |port, slots, config| {
         SendQueue::new(port, slots, config).expect("the numbers fit")
     });
-    // SAFETY: a live completion queue; batches are at most BATCH.
-    let port = unsafe { Cq::new(setup.cq.cast(), setup.batch) };
+    // SAFETY: a live completion queue.
+    let port = unsafe { Cq::new(setup.cq.cast()) };
     let staging: &'static mut SendStaging<CHAIN, 1> = Box::leak(Box::default());
     Box::new(State {
         queues,
@@ -448,11 +448,13 @@ extern "C" fn poll(state: *mut c_void, count: u64) -> u64 {
 }
 
 /// A poll that finds nothing.
-extern "C" fn empty_poll(state: *mut c_void, count: u64) -> u64 {
+extern "C" fn empty_poll(state: *mut c_void, mut count: u64) -> u64 {
     // SAFETY: made by `open` with the same type, and used by one thread.
     let state = unsafe { &mut *state.cast::<State<Token>>() };
     let mut sum = 0_u64;
-    for _ in 0..count {
+    // Counted down, as in C.
+    while count != 0 {
+        count -= 1;
         let Ok(batch) = state.completions.poll() else { fail() };
         for completion in batch {
             if !completion.is_success() {

@@ -68,26 +68,25 @@ unsafe impl RecvPort for Arrivals {
 pub(crate) struct Cq {
     cq: *mut ibv_cq,
     poll: PollCq,
-    batch: c_int,
 }
 
 impl Cq {
     /// # Safety
     ///
     /// `cq` is a live completion queue of the provider.
-    pub(crate) unsafe fn new(cq: *mut ibv_cq, batch: u32) -> Self {
+    pub(crate) unsafe fn new(cq: *mut ibv_cq) -> Self {
         // SAFETY: the caller's promise; every provider fills these operations.
         let poll = unsafe { (*(*cq).context).ops.poll_cq.expect("a provider can poll") };
-        Self { cq, poll, batch: batch as c_int }
+        Self { cq, poll }
     }
 }
 
-// SAFETY: the provider keeps the contract of `ibv_poll_cq(3)`; the batch is at most the array.
+// SAFETY: the provider keeps the contract of `ibv_poll_cq(3)`.
 unsafe impl PollPort for Cq {
     #[inline(always)]
     fn poll(&mut self, into: &mut [Wc]) -> i32 {
-        // SAFETY: the structures have the same layout, and the array has room for the batch.
-        unsafe { (self.poll)(self.cq, self.batch, into.as_mut_ptr().cast()) }
+        // SAFETY: the structures have the same layout, and the array has that much room.
+        unsafe { (self.poll)(self.cq, into.len() as c_int, into.as_mut_ptr().cast()) }
     }
 }
 

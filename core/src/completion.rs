@@ -7,6 +7,8 @@
 //! `retire`, because a queue frees buffers on its word.
 
 use core::fmt;
+use core::mem::offset_of;
+use core::ptr;
 
 use crate::abi::{QpNum, RKey, Wc, WcStatus, wc_flags, wc_opcode};
 use crate::id;
@@ -281,7 +283,7 @@ impl<P: PollPort, const BATCH: usize> Completions<P, BATCH> {
         const { Self::BATCH_OK }
         Self {
             entries: [Wc::EMPTY; BATCH],
-            left: Left { count: 0, from: 0 },
+            left: Left { gate: Gate::of(BATCH as u32), count: 0, at: 0 },
             capacity,
             reserved: 0,
             port,
@@ -317,33 +319,39 @@ impl<P: PollPort, const BATCH: usize> Completions<P, BATCH> {
     #[doc(alias = "ibv_poll_cq")]
     #[inline(always)]
     pub fn poll(&mut self) -> Result<Batch<'_>, PollError> {
-        let filled = if self.left.count != 0 {
-            self.left_over()
-        } else {
-            let count = self.port.poll(&mut self.entries);
-            match count as u32 {
-                filled if filled as usize <= BATCH => filled,
-                _ => odd_count(count, BATCH as u32)?,
-            }
+        // SAFETY: the gate lets BATCH entries pass, or none.
+        let into = unsafe { self.entries.get_unchecked_mut(..self.left.gate.room()) };
+        let count = self.port.poll(into);
+        let filled = match count as u32 {
+            filled if filled < self.left.gate.end() => filled,
+            _ => self.not_polled(count)?,
         };
-        // SAFETY: at most BATCH, all three ways.
+        // SAFETY: at most BATCH, both ways.
         let entries = unsafe { self.entries.get_unchecked(..filled as usize) };
-        Ok(Batch { entries, filled, left: &mut self.left })
+        Ok(Batch { entries, left: &mut self.left })
     }
 
-    /// Moves what a dropped batch has left over to the front. Says how many.
+    /// Moves what a dropped batch has left over to the front, and says how many. When that is nothing, `polled`
+    /// is the device's refusal: negative. A port never gives more than it was asked for; if it did, the rest was
+    /// never written.
     #[cold]
     #[inline(never)]
-    fn left_over(&mut self) -> u32 {
-        let Left { count, from } = self.left;
-        self.left.count = 0;
+    fn not_polled(&mut self, polled: i32) -> Result<u32, PollError> {
+        let Left { count, at, .. } = self.left;
+        if count == 0 {
+            return if polled < 0 { Err(PollError { code: polled }) } else { Ok(BATCH as u32) };
+        }
+        self.left = Left { gate: Gate::of(BATCH as u32), count: 0, at: 0 };
+        // From the start of the array on, and in entries.
+        let bytes = at.wrapping_add(offset_of!(Self, left)).wrapping_sub(offset_of!(Self, entries));
+        let from = bytes / size_of::<Wc>();
         for at in 0..count {
-            let entry = self.entries.get(from.wrapping_add(at) as usize).copied();
-            if let (Some(place), Some(entry)) = (self.entries.get_mut(at as usize), entry) {
+            let entry = self.entries.get(from.wrapping_add(at)).copied();
+            if let (Some(place), Some(entry)) = (self.entries.get_mut(at), entry) {
                 *place = entry;
             }
         }
-        count
+        Ok(count as u32)
     }
 
     /// How many completions there is room for.
@@ -372,19 +380,41 @@ impl<P, const BATCH: usize> fmt::Debug for Completions<P, BATCH> {
     }
 }
 
-/// What a dropped batch has left over: `count` entries, the first of which is at `from`.
+/// What a dropped batch has left over: `count` entries, the first of which is `at` bytes behind this.
+///
+/// A distance, and not an index: who drops a batch knows it without knowing how long the batch was, which
+/// nobody has to keep then.
 #[derive(Debug)]
 struct Left {
-    count: u32,
-    from: u32,
+    gate: Gate,
+    count: usize,
+    at: usize,
 }
 
-/// A negative count is the device's refusal. A port never gives more than it was asked for; if it did,
-/// the rest was never written.
-#[cold]
-#[inline(never)]
-fn odd_count(count: i32, batch: u32) -> Result<u32, PollError> {
-    if count < 0 { Err(PollError { code: count }) } else { Ok(batch) }
+/// How many completions a poll asks for, and one more. Both are 0 while something is left over: then a poll asks
+/// for nothing, and no count is below the end. So one compare finds what is left over and what is no count.
+///
+/// An array, because one store shuts it. Compilers put the end of a batch into each path that a panic may take,
+/// and keep the whole batch in memory when that is more than a few instructions.
+#[derive(Debug)]
+struct Gate([u32; 2]);
+
+impl Gate {
+    const SHUT: Self = Self([0; 2]);
+
+    const fn of(batch: u32) -> Self {
+        Self([batch, batch + 1])
+    }
+
+    #[inline(always)]
+    const fn room(&self) -> usize {
+        self.0[0] as usize
+    }
+
+    #[inline(always)]
+    const fn end(&self) -> u32 {
+        self.0[1]
+    }
 }
 
 /// The completions of one poll. What is not taken out stays for the next one; with a batch that is
@@ -392,7 +422,6 @@ fn odd_count(count: i32, batch: u32) -> Result<u32, PollError> {
 #[derive(Debug)]
 pub struct Batch<'a> {
     entries: &'a [Wc],
-    filled: u32,
     left: &'a mut Left,
 }
 
@@ -415,9 +444,11 @@ impl Iterator for Batch<'_> {
 impl Drop for Batch<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        let count = self.entries.len() as u32;
+        let count = self.entries.len();
         if count != 0 {
-            *self.left = Left { count, from: self.filled.wrapping_sub(count) };
+            let (entry, left) = (self.entries.as_ptr(), ptr::from_ref(self.left));
+            *self.left =
+                Left { gate: Gate::SHUT, count, at: entry.addr().wrapping_sub(left.addr()) };
         }
     }
 }

@@ -94,7 +94,8 @@ pub trait LimitPort: RecvPort {
 /// entries written, from the first on, at most as many as `into` has.
 #[doc(alias = "ibv_poll_cq")]
 pub unsafe trait PollPort {
-    /// Writes completions into `into`; returns how many, or a negative error number.
+    /// Writes completions into `into`; returns how many, or a negative error number. `into` may be empty:
+    /// while something of an earlier batch is left over, nothing is asked for.
     fn poll(&mut self, into: &mut [Wc]) -> i32;
 }
 

@@ -7,9 +7,11 @@ use std::rc::Rc;
 
 use common::{Device, Tracked, pool, recv_queue, remote, send_config, send_queue};
 use nanoverbs_core::abi::Wc;
+use nanoverbs_core::port::PollPort;
 use nanoverbs_core::{
-    Cause, Completions, ConfigError, Ended, Foreign, Operation, Outcome, PushError, RecvStaging,
-    ReserveError, SendConfig, SendQueue, SendSlots, SendStaging, SubmitError, WcStatus, op,
+    Cause, Completions, ConfigError, Ended, Foreign, Operation, Outcome, PollError, PushError,
+    RecvStaging, ReserveError, SendConfig, SendQueue, SendSlots, SendStaging, SubmitError,
+    WcStatus, op,
 };
 
 fn counters<C, const N: usize>(queue: &SendQueue<'_, Device, C, N>) -> (u32, u32, u32, (u32, u32)) {
@@ -349,6 +351,39 @@ fn what_a_batch_has_left_over_comes_with_the_next_poll() {
     let second = completions.poll().unwrap().next().unwrap();
     queue.retire(second).unwrap();
     assert_eq!(completions.poll().unwrap().len(), 0);
+}
+
+/// Gives three completions, and after that says that it is broken. Notes how many it is asked for.
+#[derive(Default)]
+struct Breaks(Vec<usize>);
+
+// SAFETY: no queue retires what comes out of it, so nothing is freed on its word.
+unsafe impl PollPort for Breaks {
+    fn poll(&mut self, into: &mut [Wc]) -> i32 {
+        self.0.push(into.len());
+        if self.0.len() > 1 {
+            return -5;
+        }
+        for (at, entry) in into.iter_mut().enumerate().take(3) {
+            *entry = Wc { wr_id: (at as u64) << 32, ..Wc::EMPTY };
+        }
+        3
+    }
+}
+
+#[test]
+fn what_is_left_over_moves_with_its_completions_and_comes_before_an_error() {
+    let mut completions = Completions::<_, 4>::new(Breaks::default(), 8);
+    assert_eq!(completions.poll().unwrap().next().unwrap().serial(), 0);
+    let mut completions = Box::new(completions);
+    let left: Vec<_> = completions.poll().unwrap().map(|left| left.serial()).collect();
+    assert_eq!(left, [1, 2]);
+    assert_eq!(completions.poll().unwrap_err(), PollError { code: -5 });
+    assert_eq!(
+        completions.port().0,
+        [4, 0, 4],
+        "nothing is asked for while something is left over"
+    );
 }
 
 #[test]
