@@ -62,19 +62,34 @@ fn run(next: u32, count: u32) -> Option<u32> {
 /// How many numbers there are: a serial is one bit more.
 const ALL: u32 = 1 << 31;
 
-/// The id of a queue's next request.
+/// The id of a request of a queue: of its next one, of the oldest in flight.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct NextId(u64);
+pub(crate) struct Id(u64);
 
-impl NextId {
+impl Id {
     pub(crate) const fn first(serial: Serial) -> Self {
         Self((serial.0 as u64) << 32)
     }
 
-    /// The serial's number and the sequence.
+    /// Whether `id` is this one or behind it, and before `next`, which is of the same queue. The serial is the
+    /// upper half of all three, so it is held against both ends with the sequence. False when the sequence
+    /// wraps on the way to `next`: [`Id::is_followed_by`] says then.
     #[inline(always)]
-    pub(crate) const fn halves(&self) -> (u32, u32) {
-        halves(&self.0)
+    pub(crate) const fn is_simply_followed_by(self, id: u64, next: Self) -> bool {
+        self.0 <= id && id < next.0
+    }
+
+    /// Whether `id` is this one or behind it, and before `next`, which is of the same queue.
+    pub(crate) const fn is_followed_by(self, id: u64, next: Self) -> bool {
+        let behind = (id as u32).wrapping_sub(self.sequence());
+        let all = next.sequence().wrapping_sub(self.sequence());
+        serial_of(id) == self.serial().number() && behind < all
+    }
+
+    /// The id that came with a completion, once it was held against those in flight.
+    #[inline(always)]
+    pub(crate) const fn from_raw(id: u64) -> Self {
+        Self(id)
     }
 
     /// As it travels.
@@ -94,7 +109,7 @@ impl NextId {
     }
 
     /// The one behind it. Once in 2^32 steps the sequence carries into the serial, which who steps
-    /// looks for by [`NextId::has_carried_since`].
+    /// looks for by [`Id::has_carried_since`].
     #[inline(always)]
     pub(crate) const fn step(self) -> Self {
         Self(self.0.wrapping_add(1))
@@ -143,8 +158,8 @@ mod tests {
         let (send, recv) = (Serial::send().unwrap(), Serial::recv().unwrap());
         assert_ne!(send, recv);
         for sequence in [0, 1, u32::MAX - 3, u32::MAX] {
-            let id = NextId::first(send).with_sequence(sequence).to_raw();
-            let other = NextId::first(recv).with_sequence(sequence).to_raw();
+            let id = Id::first(send).with_sequence(sequence).to_raw();
+            let other = Id::first(recv).with_sequence(sequence).to_raw();
             assert_eq!((serial_of(id), id as u32), (send.number(), sequence));
             assert!(!is_recv(id) && is_recv(other));
             assert_eq!(serial_of(other), recv.number());
@@ -152,7 +167,7 @@ mod tests {
     }
     #[test]
     fn a_step_over_the_end_is_seen() {
-        let last = NextId::first(Serial::send().unwrap()).with_sequence(u32::MAX);
+        let last = Id::first(Serial::send().unwrap()).with_sequence(u32::MAX);
         let before = last.with_sequence(u32::MAX - 1);
         assert!(!last.has_carried_since(before));
         assert!(last.step().has_carried_since(last) && last.step().has_carried_since(before));

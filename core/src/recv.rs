@@ -7,7 +7,8 @@
 //! Invariants, in wrapping arithmetic of sequences:
 //!
 //! * `taken ≤ ended ≤ head`, and `head - taken ≤ depth ≤ N`: slots in `taken..head` hold a context;
-//!   those in `ended..head` are posted, those in `taken..ended` wait to be taken.
+//!   those in `ended..head` are posted, those in `taken..ended` wait to be taken. `head` is the
+//!   sequence of the id `next`, `ended` that of `oldest`.
 //! * A slot's context moves out by `take`, by a refused push, or by the end of an unsubmitted chain;
 //!   nowhere else.
 
@@ -20,7 +21,7 @@ use crate::abi::{RecvWr, Sge, WcStatus};
 use crate::completion::{Completion, Ended, Failure, Foreign, Operation};
 use crate::context::{RecvBuffers, SliceList};
 use crate::group::RecvSeat;
-use crate::id::{NextId, Serial};
+use crate::id::{Id, Serial};
 use crate::leak;
 use crate::port::RecvPort;
 use crate::refusal::{Cause, ConfigError, PushError, Rejected, ReserveError, SubmitError};
@@ -73,17 +74,27 @@ struct Hot<P, C> {
     port: P,
     slots: NonNull<RecvSlot<C>>,
     /// The id of the next request: the head, and the serial above it.
-    next: NextId,
-    taken: u32,
-    ended: u32,
+    next: Id,
+    /// The id of the oldest receive that is posted: where what has ended ends.
+    oldest: Id,
+    domain: Tag,
     /// The usable depth; 0 once closed.
     limit: u32,
-    domain: Tag,
+    /// The low half of a sequence, which tells the places of at most 32,768 slots apart.
+    taken: u16,
     max_sges: u8,
 }
 
 #[cfg(target_pointer_width = "64")]
 static_assertions::const_assert_eq!(size_of::<Hot<[usize; 2], u64>>(), 64);
+
+impl<P, C> Hot<P, C> {
+    /// Slots that hold a context.
+    #[inline(always)]
+    const fn used(&self) -> u32 {
+        (self.next.sequence() as u16).wrapping_sub(self.taken) as u32
+    }
+}
 
 /// What only set-up and failures touch.
 #[derive(Debug)]
@@ -153,11 +164,11 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
         let hot = Hot {
             port,
             slots: NonNull::from(slots).cast(),
-            next: NextId::first(serial),
-            taken: 0,
-            ended: 0,
-            limit: depth,
+            next: Id::first(serial),
+            oldest: Id::first(serial),
             domain: Tag::of(config.domain),
+            limit: depth,
+            taken: 0,
             max_sges: config.max_sges,
         };
         Ok(Self { hot, cold: Cold { depth, closed: None }, storage: PhantomData })
@@ -175,7 +186,7 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
         n: usize,
     ) -> Result<RecvChain<'q, 's, P, C, N, CHAIN, SGES>, ReserveError> {
         let next = self.hot.next;
-        let used = next.sequence().wrapping_sub(self.hot.taken);
+        let used = self.hot.used();
         // SAFETY: the invariant of the queue; the compiler sees by it that the sum below does not wrap.
         unsafe { core::hint::assert_unchecked(used <= N as u32) };
         // The limit is 0 once closed.
@@ -209,19 +220,17 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
     /// nothing has changed then.
     #[inline(always)]
     pub fn retire(&mut self, completion: Completion) -> Result<u32, Foreign> {
-        let (serial, sequence) = completion.id();
-        let (ours, head) = self.hot.next.halves();
-        if serial != ours || sequence != self.hot.ended || sequence == head {
+        let (wc, oldest) = (completion.raw(), self.hot.oldest);
+        if wc.wr_id != oldest.to_raw() || wc.wr_id == self.hot.next.to_raw() {
             return Err(Foreign(completion));
         }
-        let wc = completion.raw();
-        let slot = self.slot(sequence);
+        let sequence = oldest.sequence();
         // SAFETY: `sequence` is posted, so its slot is initialised.
-        unsafe { (*slot).arrival = Arrival::new(wc) };
+        unsafe { (*self.slot(sequence)).arrival = Arrival::new(wc) };
         if !completion.is_success() {
             self.mark_failed(sequence, wc.status, wc.vendor_err);
         }
-        self.hot.ended = sequence.wrapping_add(1);
+        self.hot.oldest = oldest.with_sequence(sequence.wrapping_add(1));
         Ok(1)
     }
 
@@ -244,15 +253,15 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
     /// Takes the oldest receive that has ended.
     #[inline(always)]
     pub fn take(&mut self) -> Option<Ended<C>> {
-        let sequence = self.hot.taken;
-        if sequence == self.hot.ended {
+        let taken = self.hot.taken;
+        if taken == self.hot.oldest.sequence() as u16 {
             return None;
         }
-        let slot = self.slot(sequence);
-        // SAFETY: `taken != ended`, so this slot holds an initialised context, which moves out here
-        // and nowhere else, because `taken` passes it.
+        let slot = self.slot(taken.into());
+        // SAFETY: something has ended that was not taken, so this slot holds an initialised context, which
+        // moves out here and nowhere else, because `taken` passes it.
         let (arrival, context) = unsafe { ((*slot).arrival, (*slot).context.assume_init_read()) };
-        self.hot.taken = sequence.wrapping_add(1);
+        self.hot.taken = taken.wrapping_add(1);
         Some(Ended { outcome: arrival.outcome(), context })
     }
 
@@ -277,11 +286,13 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
     /// The queue pair is destroyed, both halves, so no device uses the buffers any more
     /// (`ibv_destroy_qp(3)`), and no completion of it will be retired here.
     pub unsafe fn abandon(&mut self) {
-        while self.hot.ended != self.hot.next.sequence() {
+        let mut sequence = self.hot.oldest.sequence();
+        while sequence != self.hot.next.sequence() {
             // SAFETY: in `ended..head`, so the slot is initialised.
-            unsafe { (*self.slot(self.hot.ended)).arrival.end = End::Abandoned };
-            self.hot.ended = self.hot.ended.wrapping_add(1);
+            unsafe { (*self.slot(sequence)).arrival.end = End::Abandoned };
+            sequence = sequence.wrapping_add(1);
         }
+        self.hot.oldest = self.hot.next;
         self.shut(Cause::Gone);
     }
 
@@ -303,7 +314,7 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
     ///
     /// The queue, when a receive is posted or waits to be taken.
     pub fn into_storage(self) -> Result<(P, &'s mut RecvSlots<C, N>), Self> {
-        if self.hot.next.sequence() != self.hot.taken {
+        if self.hot.used() != 0 {
             return Err(self);
         }
         let queue = ManuallyDrop::new(self);
@@ -340,17 +351,17 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
 impl<P, C, const N: usize> RecvQueue<'_, P, C, N> {
     /// Receives that the device still has.
     pub const fn in_flight(&self) -> u32 {
-        self.hot.next.sequence().wrapping_sub(self.hot.ended)
+        self.hot.next.sequence().wrapping_sub(self.hot.oldest.sequence())
     }
 
     /// Receives that have ended and wait to be taken.
     pub const fn ended(&self) -> u32 {
-        self.hot.ended.wrapping_sub(self.hot.taken)
+        (self.hot.oldest.sequence() as u16).wrapping_sub(self.hot.taken) as u32
     }
 
     /// Receives that may be posted now; 0 once the queue is closed.
     pub const fn free(&self) -> u32 {
-        self.hot.limit.saturating_sub(self.hot.next.sequence().wrapping_sub(self.hot.taken))
+        self.hot.limit.saturating_sub(self.hot.used())
     }
 
     /// Receives that may be posted at a time.
@@ -379,10 +390,10 @@ impl<P, C, const N: usize> Drop for RecvQueue<'_, P, C, N> {
         leak::count(self.in_flight());
         let mask = (N as u32).wrapping_sub(1);
         let next = || {
-            if self.hot.taken == self.hot.ended {
+            if self.hot.taken == self.hot.oldest.sequence() as u16 {
                 return None;
             }
-            let index = (self.hot.taken & mask) as usize;
+            let index = (u32::from(self.hot.taken) & mask) as usize;
             self.hot.taken = self.hot.taken.wrapping_add(1);
             // SAFETY: `taken != ended` before the step, so the slot held a context; it moves out
             // once, because `taken` has passed it.

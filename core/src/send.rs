@@ -6,7 +6,8 @@
 //! Invariants, in wrapping arithmetic of sequences:
 //!
 //! * `taken ≤ ended ≤ head`, and `head - taken ≤ depth ≤ N`: slots in `taken..head` hold a context;
-//!   those in `ended..head` are in flight, those in `taken..ended` wait to be taken.
+//!   those in `ended..head` are in flight, those in `taken..ended` wait to be taken. `head` is the
+//!   sequence of the id `next`, `ended` that of `oldest`.
 //! * A slot's context moves out by `take`, by a refused push, or by the end of an unsubmitted chain;
 //!   nowhere else.
 //! * The silent run behind the last signaled request is shorter than `period` whenever no chain is
@@ -22,7 +23,7 @@ use crate::abi::{SendWr, Sge, WcStatus, send_flags};
 use crate::completion::{Completion, Ended, Failure, Foreign, Outcome, Success};
 use crate::context::SliceList;
 use crate::group::SendSeat;
-use crate::id::{NextId, Serial};
+use crate::id::{Id, Serial};
 use crate::leak;
 use crate::op;
 use crate::port::SendPort;
@@ -76,15 +77,17 @@ struct Hot<P, C> {
     port: P,
     slots: NonNull<SendSlot<C>>,
     /// The id of the next request: the head, and the serial above it.
-    next: NextId,
-    taken: u32,
-    ended: u32,
-    /// How far a chain may go without a signaled request: a period beyond the last one. It has been
-    /// reached already only behind a partly accepted chain; then the next chain's first is signaled.
-    due: u32,
+    next: Id,
+    /// The id of the oldest request in flight: where what has ended ends.
+    oldest: Id,
     domain: Tag,
     /// 0 when no pieces were granted: a message that has bytes is refused then.
     max_message: u32,
+    /// The low half of a sequence, which tells the places of at most 32,768 slots apart.
+    taken: u16,
+    /// How many silent requests may follow: a period less those behind the last signaled one. None or less only
+    /// behind a partly accepted chain; then the next chain's first is signaled.
+    silence: i16,
     /// The usable depth; 0 while not connected and once closed.
     limit: u16,
     /// A run of silent requests ends before it is that long.
@@ -100,6 +103,14 @@ struct Hot<P, C> {
 #[cfg(target_pointer_width = "64")]
 static_assertions::const_assert_eq!(size_of::<Hot<[usize; 2], u64>>(), 64);
 
+impl<P, C> Hot<P, C> {
+    /// Slots that hold a context.
+    #[inline(always)]
+    const fn used(&self) -> u32 {
+        (self.next.sequence() as u16).wrapping_sub(self.taken) as u32
+    }
+}
+
 /// What only set-up and failures touch.
 #[derive(Debug)]
 struct Cold {
@@ -107,7 +118,8 @@ struct Cold {
     /// As granted; 1 in the hot state when none are.
     max_sges: u8,
     closed: Option<Cause>,
-    first_failure: Option<(u32, Failure)>,
+    /// With the low half of its sequence, as in `taken`.
+    first_failure: Option<(u16, Failure)>,
 }
 
 /// A send queue: its port, and the contexts of the requests in flight.
@@ -171,6 +183,8 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
         }
         // Both fit: the depth is at most 32,768.
         let period = if config.period == 0 { (depth / 2).max(1) as u16 } else { config.period };
+        // As long a run as the hot state counts.
+        let period = period.min(i16::MAX as u16);
         let chain = if config.chain == 0 { (depth / 4 + 1) as u16 } else { config.chain };
         let (depth, Some(chain)) = (depth as u16, NonZeroU16::new(chain)) else {
             return Err(ConfigError::NoDepth);
@@ -186,12 +200,12 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
         let hot = Hot {
             port,
             slots: NonNull::from(slots).cast(),
-            next: NextId::first(serial),
-            taken: 0,
-            ended: 0,
-            due: period.into(),
+            next: Id::first(serial),
+            oldest: Id::first(serial),
             domain: Tag::of(config.domain),
             max_message,
+            taken: 0,
+            silence: period as i16,
             limit: 0,
             period,
             chain,
@@ -230,7 +244,7 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
         n: usize,
     ) -> Result<SendChain<'q, 's, P, C, N, CHAIN, SGES>, ReserveError> {
         let next = self.hot.next;
-        let used = next.sequence().wrapping_sub(self.hot.taken);
+        let used = self.hot.used();
         // SAFETY: the invariant of the queue; the compiler sees by it that the sum below does not wrap.
         unsafe { core::hint::assert_unchecked(used <= N as u32) };
         // The limit is 0 while posts are refused.
@@ -278,27 +292,45 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
     /// nothing has changed then.
     #[inline(always)]
     pub fn retire(&mut self, completion: Completion) -> Result<u32, Foreign> {
-        let (serial, sequence) = completion.id();
-        let (ours, head) = self.hot.next.halves();
-        let before = sequence.wrapping_sub(self.hot.ended);
-        // In `ended..head`: both differences are far below 2^31.
-        let in_flight = (before as i32) >= 0 && (sequence.wrapping_sub(head) as i32) < 0;
-        if serial != ours || !in_flight {
-            return Err(Foreign(completion));
+        let (wc, oldest) = (completion.raw(), self.hot.oldest);
+        let ended = if !completion.is_success() {
+            self.retire_failed(wc.wr_id, wc.status, wc.vendor_err)
+        } else if !oldest.is_simply_followed_by(wc.wr_id, self.hot.next) {
+            self.retire_across(wc.wr_id)
+        } else {
+            // Nothing wraps up to the next request.
+            self.hot.oldest = Id::from_raw(wc.wr_id).step();
+            return Ok(self.hot.oldest.sequence().wrapping_sub(oldest.sequence()));
+        };
+        if ended == 0 { Err(Foreign(completion)) } else { Ok(ended) }
+    }
+
+    /// Retires a good completion to which the sequence wraps. Says how many it ends, 0 when it is foreign.
+    #[cold]
+    #[inline(never)]
+    fn retire_across(&mut self, id: u64) -> u32 {
+        let oldest = self.hot.oldest;
+        if !oldest.is_followed_by(id, self.hot.next) {
+            return 0;
         }
-        if !completion.is_success() {
-            self.mark_failed(sequence, completion.raw().status, completion.raw().vendor_err);
+        self.hot.oldest = oldest.with_sequence(Id::from_raw(id).sequence().wrapping_add(1));
+        self.hot.oldest.sequence().wrapping_sub(oldest.sequence())
+    }
+
+    /// The same for a bad one.
+    #[cold]
+    #[inline(never)]
+    fn retire_failed(&mut self, id: u64, status: u32, vendor: u32) -> u32 {
+        if self.hot.oldest.is_followed_by(id, self.hot.next) {
+            self.mark_failed(Id::from_raw(id).sequence(), status, vendor);
         }
-        self.hot.ended = sequence.wrapping_add(1);
-        Ok(before.wrapping_add(1))
+        self.retire_across(id)
     }
 
     /// Everything before the first failed request was done; after it, it was flushed.
-    #[cold]
-    #[inline(never)]
     fn mark_failed(&mut self, sequence: u32, status: u32, vendor: u32) {
         if self.cold.first_failure.is_some() {
-            self.mark(self.hot.ended, sequence, End::Flushed);
+            self.mark(self.hot.oldest.sequence(), sequence, End::Flushed);
         }
         let status = WcStatus::from_raw(status);
         let slot = self.slot(sequence);
@@ -312,7 +344,7 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
             meta.len = status.to_raw();
             let failure = Failure { operation: meta.operation, status, vendor };
             self.shut(Cause::Failed(failure));
-            self.cold.first_failure.get_or_insert((sequence, failure));
+            self.cold.first_failure.get_or_insert((sequence as u16, failure));
         }
     }
 
@@ -328,32 +360,37 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
     /// Takes the oldest request that has ended.
     #[inline(always)]
     pub fn take(&mut self) -> Option<Ended<C>> {
-        let sequence = self.hot.taken;
-        if sequence == self.hot.ended {
+        let taken = self.hot.taken;
+        if taken == self.hot.oldest.sequence() as u16 {
             return None;
         }
-        let slot = self.slot(sequence);
-        // SAFETY: `taken != ended`, so this slot holds an initialised context, which moves out here
-        // and nowhere else, because `taken` passes it.
+        let slot = self.slot(taken.into());
+        // SAFETY: something has ended that was not taken, so this slot holds an initialised context, which
+        // moves out here and nowhere else, because `taken` passes it.
         let context = unsafe { (*slot).context.assume_init_read() };
-        self.hot.taken = sequence.wrapping_add(1);
+        self.hot.taken = taken.wrapping_add(1);
         // SAFETY: as above; the meta was written by the push.
         let meta = unsafe { &(*slot).meta };
         let outcome = if meta.is_plain() {
             Outcome::Done(Success::sent(meta.operation, meta.len))
         } else {
+            // SAFETY: as above. Volatile, so that it is read a second time: a first look that serves for both
+            // costs who needs no second one.
+            let meta = unsafe { (&raw const (*slot).meta).read_volatile() };
             self.hot.reads = self.hot.reads.wrapping_sub(meta.credit());
             match meta.end() {
                 End::Done => Outcome::Done(Success::sent(meta.operation, meta.len)),
-                _ => self.not_done(sequence, *meta),
+                _ => self.not_done(meta),
             }
         };
         Some(Ended { context, outcome })
     }
 
+    /// What became of the request that was taken just now.
     #[cold]
     #[inline(never)]
-    fn not_done(&self, sequence: u32, meta: Meta) -> Outcome {
+    fn not_done(&self, meta: Meta) -> Outcome {
+        let sequence = self.hot.taken.wrapping_sub(1);
         match meta.end() {
             End::Failed => Outcome::Failed(match self.cold.first_failure {
                 Some((first, failure)) if first == sequence => failure,
@@ -390,8 +427,8 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
     /// The queue pair is destroyed, both halves, so no device uses the buffers any more
     /// (`ibv_destroy_qp(3)`), and no completion of it will be retired here.
     pub unsafe fn abandon(&mut self) {
-        self.mark(self.hot.ended, self.hot.next.sequence(), End::Abandoned);
-        self.hot.ended = self.hot.next.sequence();
+        self.mark(self.hot.oldest.sequence(), self.hot.next.sequence(), End::Abandoned);
+        self.hot.oldest = self.hot.next;
         self.shut(Cause::Gone);
     }
 
@@ -413,7 +450,7 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
     ///
     /// The queue, when a request is in flight or waits to be taken.
     pub fn into_storage(self) -> Result<(P, &'s mut SendSlots<C, N>), Self> {
-        if self.hot.next.sequence() != self.hot.taken {
+        if self.hot.used() != 0 {
             return Err(self);
         }
         let queue = ManuallyDrop::new(self);
@@ -460,27 +497,26 @@ impl<P, C, const N: usize> SendQueue<'_, P, C, N> {
     }
 
     /// Signals the last request of a chain, of which `flags` are all flags, when the silent run would be as long
-    /// as the period, and the first too when it already is. Returns what is due from then on.
+    /// as the period, and the first too when it already is. Returns how many silent ones may follow.
     #[cold]
     #[inline(never)]
-    fn end_silence(&self, first: *mut SendWr, len: u32, flags: u32) -> u32 {
-        let (period, due) = (u32::from(self.hot.period), self.hot.due);
-        let start = self.hot.next.sequence();
-        let end = start.wrapping_add(len);
-        let is_late = chain::is_reached(due, start);
-        let mut loud = due.wrapping_sub(period);
-        if flags & send_flags::SIGNALED != 0 {
-            loud = chain::behind_signaled(first, len, end);
-        }
-        if is_late || end.wrapping_sub(loud) >= period {
+    fn end_silence(&self, first: *mut SendWr, len: u32, flags: u32) -> i32 {
+        let (period, silence) = (i32::from(self.hot.period), i32::from(self.hot.silence));
+        let is_late = silence <= 0;
+        let mut silent = if flags & send_flags::SIGNALED != 0 {
+            chain::silent_end(first, len)
+        } else {
+            period.wrapping_sub(silence).wrapping_add(len as i32)
+        };
+        if is_late || silent >= period {
             // SAFETY: the callers pass the first entry of a chain and how many it has, at least one.
             chain::signal(unsafe { first.add(len.wrapping_sub(1) as usize) });
-            loud = end;
+            silent = 0;
         }
         if is_late {
             chain::signal(first);
         }
-        loud.wrapping_add(period)
+        period.wrapping_sub(silent)
     }
 
     /// What is wrong with pieces that were made by hand.
@@ -497,7 +533,7 @@ impl<P, C, const N: usize> SendQueue<'_, P, C, N> {
 
     /// Requests that the device still has.
     pub const fn in_flight(&self) -> u32 {
-        self.hot.next.sequence().wrapping_sub(self.hot.ended)
+        self.hot.next.sequence().wrapping_sub(self.hot.oldest.sequence())
     }
 
     /// Requests in flight behind the last signaled one. When they succeed nothing says so before a signaled
@@ -505,20 +541,19 @@ impl<P, C, const N: usize> SendQueue<'_, P, C, N> {
     /// queue without need not wait for them, and gets them from [`abandon`](Self::abandon) or
     /// [`try_abandon`](Self::try_abandon) when the queue pair is destroyed.
     pub const fn silent(&self) -> u32 {
-        let loud = self.hot.due.wrapping_sub(self.hot.period as u32);
-        let (behind, all) = (self.hot.next.sequence().wrapping_sub(loud), self.in_flight());
+        let behind = (self.hot.period as i32).wrapping_sub(self.hot.silence as i32) as u32;
+        let all = self.in_flight();
         if behind < all { behind } else { all }
     }
 
     /// Requests that have ended and wait to be taken.
     pub const fn ended(&self) -> u32 {
-        self.hot.ended.wrapping_sub(self.hot.taken)
+        (self.hot.oldest.sequence() as u16).wrapping_sub(self.hot.taken) as u32
     }
 
     /// Requests that may be posted now; 0 once the queue is closed.
     pub const fn free(&self) -> u32 {
-        (self.hot.limit as u32)
-            .saturating_sub(self.hot.next.sequence().wrapping_sub(self.hot.taken))
+        (self.hot.limit as u32).saturating_sub(self.hot.used())
     }
 
     /// Requests that may be in flight at a time.
@@ -552,10 +587,10 @@ impl<P, C, const N: usize> Drop for SendQueue<'_, P, C, N> {
         leak::count(self.in_flight());
         let mask = (N as u32).wrapping_sub(1);
         let next = || {
-            if self.hot.taken == self.hot.ended {
+            if self.hot.taken == self.hot.oldest.sequence() as u16 {
                 return None;
             }
-            let index = (self.hot.taken & mask) as usize;
+            let index = (u32::from(self.hot.taken) & mask) as usize;
             self.hot.taken = self.hot.taken.wrapping_add(1);
             // SAFETY: `taken != ended` before the step, so the slot held a context; it moves out
             // once, because `taken` has passed it.

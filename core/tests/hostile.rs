@@ -7,7 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use common::{Device, recv_queue, send_config, send_queue};
-use nanoverbs_core::port::Datagrams;
+use nanoverbs_core::abi::{SendWr, send_flags};
+use nanoverbs_core::port::{Datagrams, SendPort};
 use nanoverbs_core::soft::{self, QpConfig};
 use nanoverbs_core::{
     Access, Completions, RecvConfig, RecvQueue, RecvStaging, Ring, SendConfig, SendQueue,
@@ -127,6 +128,43 @@ fn a_context_whose_bytes_cannot_be_had_is_dropped_once_and_the_chain_goes_on() {
     completions.poll().unwrap().for_each(|completion| drop(queue.retire(completion)));
     drop(queue);
     assert_eq!(drops.get(), 2);
+}
+
+/// Panics once, and then notes which requests are signaled.
+struct Panicking(Option<Vec<bool>>);
+
+// SAFETY: it keeps nothing but flags.
+unsafe impl SendPort for Panicking {
+    unsafe fn post_send(&mut self, mut first: *mut SendWr, _: &mut *mut SendWr) -> i32 {
+        let notes = self.0.get_or_insert_default();
+        while !first.is_null() {
+            // SAFETY: the queue's promise.
+            let request = unsafe { &*first };
+            notes.push(request.send_flags & send_flags::SIGNALED != 0);
+            first = request.next;
+        }
+        assert!(notes.len() > 1, "as it was told");
+        0
+    }
+}
+
+#[test]
+fn behind_a_port_that_panicked_nothing_is_free_and_the_next_request_is_signaled() {
+    let mut slots = SendSlots::<(), 16>::new();
+    let mut queue = SendQueue::new(Panicking(None), &mut slots, send_config()).unwrap();
+    queue.open();
+    let mut staging = SendStaging::<4, 1>::new();
+    let mut link = staging.link();
+    for panicked in [false, true] {
+        let mut chain = queue.reserve(&mut link, 1).unwrap();
+        chain.push(op::Send::new(), ()).unwrap();
+        match panicked {
+            false => panics(|| chain.submit().map_err(drop)),
+            true => assert_eq!(chain.submit().unwrap(), 1),
+        }
+        assert_eq!(queue.in_flight(), 1 + u32::from(panicked));
+    }
+    assert_eq!(queue.port().0.as_deref(), Some(&[false, true][..]));
 }
 
 #[test]

@@ -13,7 +13,7 @@ pub struct RecvChain<'q, 's, P: RecvPort, C, const N: usize, const CHAIN: usize,
     pub(super) first: usize,
     pub(super) next: usize,
     /// The id of the next receive; that of the first is the queue's next one.
-    pub(super) id: NextId,
+    pub(super) id: Id,
 }
 
 impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
@@ -242,7 +242,7 @@ fn give_back<C, const N: usize>(
 /// Writes the ids of a chain again in which the sequence has wrapped. Returns the next one.
 #[cold]
 #[inline(never)]
-fn renumber(first: *mut RecvWr, start: NextId, len: u32) -> NextId {
+fn renumber(first: *mut RecvWr, start: Id, len: u32) -> Id {
     let id = |at: u32| start.with_sequence(start.sequence().wrapping_add(at));
     for at in 0..len {
         // SAFETY: the callers pass the first entry of a chain and how many it has.

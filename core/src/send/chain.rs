@@ -13,7 +13,7 @@ pub struct SendChain<'q, 's, P: SendPort, C, const N: usize, const CHAIN: usize,
     pub(super) first: usize,
     pub(super) next: usize,
     /// The id of the next request; that of the first is the queue's next one.
-    pub(super) id: NextId,
+    pub(super) id: Id,
     /// The flags of all its requests: whether one of them is signaled.
     pub(super) flags: u32,
     pub(super) reads: u32,
@@ -268,24 +268,27 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
             signal(unsafe { last.sub(behind as usize) });
             self.flags |= send_flags::SIGNALED;
         }
-        let (end, mut due) = (self.id.sequence(), self.queue.hot.due);
-        if is_reached(due, end) {
-            due = self.queue.end_silence(first, len, self.flags);
+        let period = i32::from(self.queue.hot.period);
+        let mut silence = i32::from(self.queue.hot.silence);
+        if len as i32 >= silence {
+            silence = self.queue.end_silence(first, len, self.flags);
         } else if self.flags & send_flags::SIGNALED != 0 {
-            let loud = if is_signaled(last) { end } else { behind_signaled(first, len, end) };
-            due = loud.wrapping_add(self.queue.hot.period.into());
+            let silent = if is_signaled(last) { 0 } else { silent_end(first, len) };
+            silence = period.wrapping_sub(silent);
+        } else {
+            silence = silence.wrapping_sub(len as i32);
         }
         if self.id.has_carried_since(self.queue.hot.next) {
             self.id = renumber(first, self.queue.hot.next, len);
         }
-        // From here on everything is in flight, so that a port that panics loses nothing: the silent
-        // run then seems longer than it is.
+        // From here on everything is in flight, so that a port that panics loses nothing.
         let mut this = ManuallyDrop::new(self);
         let (next, reads) = (this.id, this.reads);
         let whole = this.next == SendLink::<CHAIN, SGES>::END;
         let hot = &mut this.queue.hot;
         hot.next = next;
         hot.reads = hot.reads.wrapping_add(reads as u8);
+        let unwound = Unwound(&mut hot.silence);
         let mut bad = ptr::null_mut();
         // SAFETY: `first..next` are valid requests, linked, with a null behind the last; the memory
         // they name is owned by contexts in their slots, which stay there until a completion.
@@ -296,20 +299,21 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
                 post_short(&mut hot.port, first, last, &mut bad)
             }
         };
+        let _ = ManuallyDrop::new(unwound);
         if code == 0 {
-            hot.due = due;
+            hot.silence = silence as i16;
             return Ok(len);
         }
         let mut rest = ManuallyDrop::into_inner(this);
         // What can be read again need not be kept during the call.
         (rest.id, rest.flags) = (rest.queue.hot.next, 0);
-        Err(rest.not_taken(code, bad, due))
+        Err(rest.not_taken(code, bad, silence))
     }
 
     /// Puts the counters back to what was taken. On the way in all of it counts as in flight.
     #[cold]
     #[inline(never)]
-    fn not_taken(mut self, code: i32, bad: *mut SendWr, due: u32) -> SubmitError<Self> {
+    fn not_taken(mut self, code: i32, bad: *mut SendWr, silence: i32) -> SubmitError<Self> {
         let len = self.len_u32();
         let start = self.id.sequence().wrapping_sub(len);
         let first = self.staging.request_at(self.first);
@@ -318,7 +322,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         let accepted = (0..len).find(|at| ptr::eq(entry(*at), bad));
         let Some(accepted) = accepted else {
             // No word, or a word that is none: nothing comes back before its completion.
-            self.queue.hot.due = due;
+            self.queue.hot.silence = silence as i16;
             self.queue.shut(Cause::Unknown { code });
             return SubmitError::Unknown { code };
         };
@@ -328,7 +332,6 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         self.first += accepted as usize * SendLink::<CHAIN, SGES>::STEP;
         self.queue.hot.reads = reads;
         (self.flags, self.reads) = (0, 0);
-        let period = u32::from(self.queue.hot.period);
         for at in 0..len {
             let sequence = start.wrapping_add(at);
             if at == accepted {
@@ -340,8 +343,11 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
             // SAFETY: a request of the chain, so its slot's meta was written by `stage`.
             let credit = unsafe { (*self.queue.slot(sequence)).meta.credit() };
             self.flags |= flags;
-            if at < accepted && flags & send_flags::SIGNALED != 0 {
-                self.queue.hot.due = sequence.wrapping_add(1).wrapping_add(period);
+            if at < accepted {
+                let hot = &mut self.queue.hot;
+                let is_silent = flags & send_flags::SIGNALED == 0;
+                hot.silence =
+                    if is_silent { hot.silence.wrapping_sub(1) } else { hot.period as i16 };
             }
             if credit != 0 {
                 self.reads = self.reads.wrapping_add(1);
@@ -377,6 +383,15 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize> fmt:
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SendChain").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+/// Ends the silence when the port panics: what it took is not known then.
+struct Unwound<'h>(&'h mut i16);
+
+impl Drop for Unwound<'_> {
+    fn drop(&mut self) {
+        *self.0 = 0;
     }
 }
 
@@ -425,12 +440,6 @@ fn bytes_of<C: AsRef<[u8]>>(context: &mut C) -> &[u8] {
     bytes
 }
 
-/// Whether `sequence` is `due` or behind it: both differ by far less than 2^31.
-#[inline(always)]
-pub(super) const fn is_reached(due: u32, sequence: u32) -> bool {
-    sequence.wrapping_sub(due) as i32 >= 0
-}
-
 /// Has the device complete `request` with an entry in the completion queue.
 #[inline(always)]
 pub(super) fn signal(request: *mut SendWr) {
@@ -445,20 +454,19 @@ fn is_signaled(request: *mut SendWr) -> bool {
     unsafe { (*request).send_flags & send_flags::SIGNALED != 0 }
 }
 
-/// The sequence behind the last signaled request of a chain that has one, and ends before `end`.
+/// How many requests are silent behind the last signaled one of a chain.
 #[cold]
 #[inline(never)]
-pub(super) fn behind_signaled(first: *mut SendWr, len: u32, end: u32) -> u32 {
+pub(super) fn silent_end(first: *mut SendWr, len: u32) -> i32 {
     // SAFETY: the callers pass the first entry of a chain and how many it has.
     let signaled = |at: &u32| is_signaled(unsafe { first.add(*at as usize) });
-    let silent = (0..len).rev().find(signaled).map_or(len, |at| len - 1 - at);
-    end.wrapping_sub(silent)
+    (0..len).rev().find(signaled).map_or(len, |at| len - 1 - at) as i32
 }
 
 /// Writes the ids of a chain again in which the sequence has wrapped. Returns the next one.
 #[cold]
 #[inline(never)]
-fn renumber(first: *mut SendWr, start: NextId, len: u32) -> NextId {
+fn renumber(first: *mut SendWr, start: Id, len: u32) -> Id {
     let id = |at: u32| start.with_sequence(start.sequence().wrapping_add(at));
     for at in 0..len {
         // SAFETY: the callers pass the first entry of a chain and how many it has.

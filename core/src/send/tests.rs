@@ -53,8 +53,7 @@ fn queue_at(slots: &mut SendSlots<(), 16>, sequence: u32) -> SendQueue<'_, Notes
     queue.open();
     let hot = &mut queue.hot;
     hot.next = hot.next.with_sequence(sequence);
-    (hot.taken, hot.ended) = (sequence, sequence);
-    hot.due = sequence.wrapping_add(hot.period.into());
+    (hot.taken, hot.oldest) = (sequence as u16, hot.next);
     queue
 }
 
