@@ -4,6 +4,7 @@
 //! Soft-RoCE does; where hardware differs, the test says so.
 #![cfg(feature = "librdmacm")]
 
+mod accounting;
 mod connect;
 mod datagrams;
 mod endpoint;

@@ -163,7 +163,7 @@ fn refusal_of_more_than_the_queue_holds() {
 
 #[test]
 #[ignore = "needs an RDMA device: make rxe"]
-fn refusal_of_memory_of_another_domain() {
+fn f19_refusal_of_memory_of_another_domain() {
     let (mut client, _server) = connected(&Setup::default());
     let queue_pair = client.connection.queue_pair().clone();
     let other = ProtectionDomain::new(queue_pair.domain().device()).expect("a domain");
@@ -179,6 +179,40 @@ fn refusal_of_memory_of_another_domain() {
     let error = refused(&queue_pair, op::Send::new(), blocks.allocate().expect("a block"));
     let (given, queue) = (other.id(), queue_pair.domain().id());
     assert_eq!(error, PushError::WrongDomain { given, queue });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: make rxe"]
+fn f19_refusal_of_a_piece_outside_of_its_region() {
+    let (mut client, _server) = connected(&Setup::default());
+    let len = 16 * PIECE;
+    let outside = client.parts.memory.region().slice(len - 4, 8).map(drop);
+    let told = "8 bytes at offset 4092 are not inside a region of 4096 bytes";
+    assert_eq!(outside.expect_err("it ends behind the region").to_string(), told);
+    let region = *client.parts.memory.region().registration();
+    let sge = Sge::new(region.addr.as_ptr().wrapping_add(len - 4), 8, region.lkey);
+    // The device takes it and fails it, and the connection with it.
+    assert_eq!(by_hand(&mut client.parts, send(0), &mut [sge]), (0, false));
+    assert_eq!(client.parts.sent(1)[0].status, 4);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: make rxe"]
+fn f22_refusal_of_more_than_a_message_holds() {
+    const LONG: usize = 9 << 20;
+    let (mut client, _server) = connected(&Setup::default());
+    let queue_pair = client.connection.queue_pair().clone();
+    let pages = Pages::new(LONG).expect("pages");
+    let memory = LocalMemory::register(pages, queue_pair.domain()).expect("memory");
+    let registration = *memory.region().registration();
+    let mut sge = [Sge::new(registration.addr.as_ptr(), LONG as u32, registration.lkey)];
+    let headers = Vec::leak(vec![BlockHeader::new()]);
+    let pool = Pool::new(leak(PoolRoot::new()), headers, memory.into_region(), LONG);
+    let block = pool.expect("a pool").allocate().expect("the block");
+    let error = refused(&queue_pair, op::Send::new(), block);
+    assert_eq!(error, PushError::MessageTooLong { total: LONG as u64, max: 8 << 20 });
+    // Soft-RoCE takes what is longer than it says that it takes.
+    assert_eq!(by_hand(&mut client.parts, send(0), &mut sge), (0, false));
 }
 
 #[test]
