@@ -1,4 +1,4 @@
-//! Queue pairs: made on an identifier of the connection manager, on completion queues of our own.
+//! Queue pairs: made on an identifier of the connection manager, or beside one, on completion queues of our own.
 //!
 //! A [`QueuePair`] comes from [`Route::create_queue_pair`](crate::cm::Route::create_queue_pair) or
 //! [`Request::create_queue_pair`](crate::cm::Request::create_queue_pair) and is shared by [`Arc`]:
@@ -19,7 +19,7 @@ use nanoverbs_core::{QpNum, RecvConfig, SendConfig};
 use crate::cm::{CmId, ReadDepths, RnrTimer};
 use crate::event::Fate;
 use crate::port::{RecvPort, SendPort};
-use crate::sys::cm::{QpSizes, RawPeer, Space};
+use crate::sys::cm::{Agreed, QpPlan, QpSizes, RawPeer, Space};
 use crate::sys::{self, CallError, QpPtr};
 use crate::trace::say;
 use crate::{CompletionQueue, ProtectionDomain, Receives, SharedReceiveQueue};
@@ -45,6 +45,8 @@ pub struct QueuePair {
     domain: Arc<ProtectionDomain>,
     id: Arc<CmId>,
     space: Space,
+    /// Made beside the identifier, which does not know it.
+    is_apart: bool,
     fate: Arc<Fate>,
 }
 
@@ -66,12 +68,15 @@ impl QueuePair {
         {
             return Err(QueuePairError::WrongDevice);
         }
-        let mut asked = options.asked;
+        let QueuePairOptions { mut asked, is_apart } = options;
+        if is_apart && space == Space::Datagram {
+            return Err(QueuePairError::Call(CallError::new("ibv_create_qp", libc::EPROTOTYPE)));
+        }
         if receives.shared().is_some() {
             // The shared queue has the places and the pieces.
             (asked.recv_depth, asked.recv_sges) = (0, 0);
         }
-        let options = QueuePairOptions { asked };
+        let wanted = asked;
         let limits = device.limits();
         let depth = asked.send_depth.max(asked.recv_depth);
         if depth > limits.queue_depth {
@@ -89,12 +94,21 @@ impl QueuePair {
             return Err(error);
         }
         let (qp, granted) = loop {
+            let plan = QpPlan {
+                pd: domain.pd(),
+                send_cq: send_queue.cq(),
+                recv_cq: recv_queue.cq(),
+                srq: receives.shared().map(|shared| shared.srq()),
+                asked,
+                space,
+            };
             // SAFETY: all are alive and of one device, which was checked, and the queue pair will
             // hold them.
             let made = unsafe {
-                let queues = (send_queue.cq(), recv_queue.cq());
-                let srq = receives.shared().map(|shared| shared.srq());
-                sys::cm::create_qp(id.raw(), domain.pd(), queues, srq, asked, space)
+                match is_apart {
+                    true => sys::cm::create_apart(id.raw(), plan),
+                    false => sys::cm::create_qp(id.raw(), plan),
+                }
             };
             match made {
                 Ok(made) => break made,
@@ -117,7 +131,7 @@ impl QueuePair {
         let fate = device.tenants().add_queue_pair(qp, id.raw(), number, queues);
         Ok(Arc::new(Self {
             qp,
-            asked: options.asked,
+            asked: wanted,
             granted,
             send_queue: Arc::clone(send_queue),
             recv_queue: Arc::clone(recv_queue),
@@ -125,6 +139,7 @@ impl QueuePair {
             domain: Arc::clone(domain),
             id: Arc::clone(id),
             space,
+            is_apart,
             fate,
         }))
     }
@@ -240,6 +255,28 @@ impl QueuePair {
     pub fn set_rnr_timer(&self, timer: RnrTimer) -> Result<(), CallError> {
         // SAFETY: the queue pair lives as long as `self`.
         unsafe { sys::verbs::set_min_rnr_timer(self.qp, timer.code()) }
+    }
+
+    /// What a peer is told of it when it was made apart: its number, and whether it takes its receives from a
+    /// shared queue. Of one on its identifier librdmacm knows.
+    pub(crate) fn apart(&self) -> Option<(u32, bool)> {
+        self.is_apart.then(|| (self.number().to_raw(), self.shared.is_some()))
+    }
+
+    /// Moves one that was made apart to ready. With others, librdmacm does. `reads` is what was agreed on; `None`
+    /// where the connection manager has it from the peer's answer.
+    pub(crate) fn make_ready(
+        &self,
+        rnr_timer: RnrTimer,
+        reads: Option<ReadDepths>,
+    ) -> Result<(), CallError> {
+        if !self.is_apart {
+            return Ok(());
+        }
+        let reads = reads.map(|reads| (reads.reads_in, reads.reads_out));
+        let agreed = Agreed { min_rnr_timer: rnr_timer.code(), reads };
+        // SAFETY: both live as long as `self`, which was made beside this identifier.
+        unsafe { sys::cm::make_ready(self.id.raw(), self.qp, agreed) }
     }
 
     /// Takes part in a multicast group. Who attaches it detaches it.
@@ -395,9 +432,14 @@ impl Drop for QueuePair {
             return;
         }
         self.domain.device().tenants().remove_queue_pair(self.qp);
-        // SAFETY: this was the last handle, and ports are not used after that (`send_port`,
-        // `recv_port`); the identifier sees to it that no event of it is being fetched.
-        self.id.quietly(|id| unsafe { sys::cm::destroy_qp(id) });
+        if self.is_apart {
+            // SAFETY: this was the last handle, and ports are not used after that (`send_port`,
+            // `recv_port`).
+            unsafe { sys::cm::destroy_apart(self.qp) };
+        } else {
+            // SAFETY: as above; the identifier sees to it that no event of it is being fetched.
+            self.id.quietly(|id| unsafe { sys::cm::destroy_qp(id) });
+        }
         self.send_queue.release_sends(self.asked.send_depth);
         self.recv_queue.release(self.asked.recv_depth);
     }

@@ -75,15 +75,18 @@ impl Incoming {
         if let Some(timeout) = params.ack_timeout {
             request.id.set(IdOption::AckTimeout(timeout.to_code())).map_err(AcceptError::Call)?;
         }
+        let (qp_num, has_srq) = queue_pair.apart().unwrap_or_default();
         let raw = RawParams {
             private_data,
             responder_resources: reads.reads_in,
             initiator_depth: reads.reads_out,
             retry_count: params.retry.code(),
             rnr_retry_count: params.rnr_retry.code(),
-            qp_num: 0,
+            qp_num,
+            has_srq,
         };
-        // SAFETY: the identifier came with a request, and `queue_pair` was made on it.
+        queue_pair.make_ready(params.rnr_timer, Some(reads)).map_err(AcceptError::Call)?;
+        // SAFETY: the identifier came with a request, and `queue_pair` was made on it, or is in the parameters.
         unsafe { request.id.accept(raw) }.map_err(AcceptError::Call)?;
         Ok(Accepting { queue_pair, request, reads, rnr_timer: params.rnr_timer })
     }

@@ -71,15 +71,17 @@ impl Outgoing {
         if let Some(timeout) = params.ack_timeout {
             route.id.set(IdOption::AckTimeout(timeout.to_code())).map_err(ConnectError::Call)?;
         }
+        let (qp_num, has_srq) = queue_pair.apart().unwrap_or_default();
         let raw = RawParams {
             private_data,
             responder_resources: asked.reads_in,
             initiator_depth: asked.reads_out,
             retry_count: params.retry.code(),
             rnr_retry_count: params.rnr_retry.code(),
-            qp_num: 0,
+            qp_num,
+            has_srq,
         };
-        // SAFETY: a `Route` has one, and `queue_pair` was made on its identifier.
+        // SAFETY: a `Route` has one, and `queue_pair` was made on its identifier, or is in the parameters.
         unsafe { route.id.connect(raw) }.map_err(ConnectError::Call)?;
         Ok(Connecting { queue_pair, route, asked, rnr_timer: params.rnr_timer })
     }
@@ -117,17 +119,11 @@ impl Connecting {
         let peer = self.route.peer_addr();
         while let Some(event) = self.route.id.next_event().map_err(ConnectError::Call)? {
             match event.kind {
-                EventKind::Established => {
-                    let agreed =
-                        ReadDepths { reads_out: event.reads_out, reads_in: event.reads_in };
-                    return Ok(Step::Done(Connection::new(
-                        self.route.id,
-                        self.queue_pair,
-                        peer,
-                        self.asked.min(agreed),
-                        event.private_data,
-                        self.rnr_timer,
-                    )));
+                EventKind::Established => return Ok(Step::Done(self.stands(&event))),
+                // Of a queue pair that it does not know, librdmacm leaves it to us to say so.
+                EventKind::ConnectResponse if self.queue_pair.apart().is_some() => {
+                    self.establish().map_err(ConnectError::Call)?;
+                    return Ok(Step::Done(self.stands(&event)));
                 }
                 EventKind::DeviceRemoved => {
                     self.queue_pair.domain().device().note_removed();
@@ -141,6 +137,26 @@ impl Connecting {
             }
         }
         Ok(Step::Pending(self))
+    }
+
+    /// Makes a queue pair that was made apart ready, and tells the peer.
+    fn establish(&self) -> Result<(), CallError> {
+        self.queue_pair.make_ready(self.rnr_timer, None)?;
+        // SAFETY: the peer has answered, and the queue pair is not on the identifier.
+        unsafe { self.route.id.establish() }
+    }
+
+    fn stands(self, answer: &Event) -> Connection {
+        let peer = self.route.peer_addr();
+        let agreed = ReadDepths { reads_out: answer.reads_out, reads_in: answer.reads_in };
+        Connection::new(
+            self.route.id,
+            self.queue_pair,
+            peer,
+            self.asked.min(agreed),
+            answer.private_data,
+            self.rnr_timer,
+        )
     }
 
     /// Blocks until the peer has agreed.

@@ -182,6 +182,12 @@ impl Connection {
     /// told is no error.
     #[doc(alias = "rdma_disconnect")]
     pub fn disconnect(&self) -> Result<(), CallError> {
+        if self.queue_pair.apart().is_some() {
+            // librdmacm would move its own before it tells the peer.
+            let moved = self.queue_pair.to_error();
+            let _ = self.id.disconnect();
+            return moved;
+        }
         if self.id.disconnect().is_ok() {
             return Ok(());
         }

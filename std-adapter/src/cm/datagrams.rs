@@ -311,6 +311,7 @@ impl DatagramRequest {
             retry_count: 0,
             rnr_retry_count: 0,
             qp_num: datagrams.queue_pair.number().to_raw(),
+            has_srq: false,
         };
         // SAFETY: the identifier came with a request for datagrams.
         unsafe { self.id.accept(params) }.map_err(RejectError::Call)

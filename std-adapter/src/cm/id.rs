@@ -114,7 +114,7 @@ impl CmId {
 
     /// # Safety
     ///
-    /// A route was resolved, and there is a queue pair on this identifier.
+    /// A route was resolved, and there is a queue pair: on this identifier, or in the parameters.
     pub(super) unsafe fn connect(&self, params: RawParams<'_>) -> Result<(), CallError> {
         // SAFETY: the identifier lives as long as `self`; the rest is the caller's promise.
         unsafe { sys::cm::connect(self.raw, params) }
@@ -122,10 +122,18 @@ impl CmId {
 
     /// # Safety
     ///
-    /// The identifier came with a request, and there is a queue pair on it.
+    /// The identifier came with a request, and there is a queue pair: on it, or in the parameters.
     pub(super) unsafe fn accept(&self, params: RawParams<'_>) -> Result<(), CallError> {
         // SAFETY: the identifier lives as long as `self`; the rest is the caller's promise.
         unsafe { sys::cm::accept(self.raw, params) }
+    }
+
+    /// # Safety
+    ///
+    /// The peer has answered, and there is no queue pair on this identifier.
+    pub(super) unsafe fn establish(&self) -> Result<(), CallError> {
+        // SAFETY: the identifier lives as long as `self`; the rest is the caller's promise.
+        unsafe { sys::cm::establish(self.raw) }
     }
 
     pub(super) fn reject(&self, private_data: &[u8]) -> Result<(), CallError> {

@@ -76,6 +76,7 @@ impl PeerLookup {
                         retry_count: 0,
                         rnr_retry_count: 0,
                         qp_num: 0,
+                        has_srq: false,
                     };
                     // SAFETY: a `Route` has one, and this one's identifier is for datagrams.
                     unsafe { route.id.connect(params) }.map_err(FindError::Call)?;

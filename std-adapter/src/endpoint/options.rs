@@ -43,6 +43,8 @@ pub struct Options {
     pub(super) soft_rnr_retry: u32,
     #[cfg(feature = "librdmacm")]
     pub(super) params: ConnectParams,
+    #[cfg(feature = "librdmacm")]
+    pub(super) is_apart: bool,
 }
 
 impl Options {
@@ -65,6 +67,8 @@ impl Options {
             soft_rnr_retry: 1 << 24,
             #[cfg(feature = "librdmacm")]
             params: ConnectParams::new(),
+            #[cfg(feature = "librdmacm")]
+            is_apart: false,
         }
     }
 
@@ -113,6 +117,14 @@ impl Options {
     #[cfg(feature = "librdmacm")]
     pub const fn params(mut self, params: ConnectParams) -> Self {
         self.params = params;
+        self
+    }
+
+    /// Makes the queue pair of a real device beside the connection's identifier, as
+    /// [`QueuePairOptions::apart`](crate::QueuePairOptions::apart) says.
+    #[cfg(feature = "librdmacm")]
+    pub const fn apart(mut self) -> Self {
+        self.is_apart = true;
         self
     }
 

@@ -174,14 +174,15 @@ struct Parts {
 impl Parts {
     fn new(options: &Options, device: &Arc<Device>) -> Result<Self, EndpointError> {
         let channel = CompletionChannel::new(device)?;
+        let sizes = QueuePairOptions::new(options.send_depth, options.recv_depth)
+            .sges(options.sges.into(), options.sges.into())
+            .inline(options.inline);
         Ok(Self {
             domain: device.domain()?,
             sent: CompletionQueue::new(device, options.send_depth, Some(&channel))?,
             received: CompletionQueue::new(device, options.recv_depth, Some(&channel))?,
             channel,
-            options: QueuePairOptions::new(options.send_depth, options.recv_depth)
-                .sges(options.sges.into(), options.sges.into())
-                .inline(options.inline),
+            options: if options.is_apart { sizes.apart() } else { sizes },
         })
     }
 

@@ -14,7 +14,9 @@ use super::{CallError, ChannelPtr, CmIdPtr, ContextPtr};
 use super::{errno, ffi, minus_one, non_null};
 
 pub(crate) use super::cm_event::{RawEvent, kind, next_event};
-pub(crate) use super::cm_qp::{QpSizes, create_qp, destroy_qp};
+pub(crate) use super::cm_qp::{
+    Agreed, QpPlan, QpSizes, create_apart, create_qp, destroy_apart, destroy_qp, make_ready,
+};
 pub(crate) use super::datagram::RawPeer;
 
 /// `RDMA_OPTION_ID`, a macro that rdma-sys lacks.
@@ -220,8 +222,10 @@ pub(crate) struct RawParams<'a> {
     pub(crate) initiator_depth: u8,
     pub(crate) retry_count: u8,
     pub(crate) rnr_retry_count: u8,
-    /// Of a queue pair that is not the identifier's own; datagrams only.
+    /// Of a queue pair that is not the identifier's own; else 0.
     pub(crate) qp_num: u32,
+    /// That one takes its receives from a shared queue.
+    pub(crate) has_srq: bool,
 }
 
 impl RawParams<'_> {
@@ -237,7 +241,7 @@ impl RawParams<'_> {
             flow_control: 1,
             retry_count: self.retry_count,
             rnr_retry_count: self.rnr_retry_count,
-            srq: 0,
+            srq: self.has_srq.into(),
             qp_num: self.qp_num,
         }
     }
@@ -245,7 +249,8 @@ impl RawParams<'_> {
 
 /// # Safety
 ///
-/// The identifier is alive and has a route; it has a queue pair, or is for datagrams.
+/// The identifier is alive and has a route; it has a queue pair, or the parameters name one, or it is for
+/// datagrams.
 pub(crate) unsafe fn connect(id: CmIdPtr, params: RawParams<'_>) -> Result<(), CallError> {
     let mut params = params.to_c();
     // SAFETY: the caller's promise; the parameters are copied during the call.
@@ -254,11 +259,21 @@ pub(crate) unsafe fn connect(id: CmIdPtr, params: RawParams<'_>) -> Result<(), C
 
 /// # Safety
 ///
-/// The identifier is alive and came with a request; it has a queue pair, or is for datagrams.
+/// The identifier is alive and came with a request; it has a queue pair, or the parameters name one.
 pub(crate) unsafe fn accept(id: CmIdPtr, params: RawParams<'_>) -> Result<(), CallError> {
     let mut params = params.to_c();
     // SAFETY: the caller's promise; the parameters are copied during the call.
     minus_one("rdma_accept", unsafe { ffi::rdma_accept(id.as_ptr(), &raw mut params) })
+}
+
+/// Says that a queue pair beside the identifier is ready, so that the peer is told that the connection stands.
+///
+/// # Safety
+///
+/// The identifier is alive and has no queue pair; the peer has answered.
+pub(crate) unsafe fn establish(id: CmIdPtr) -> Result<(), CallError> {
+    // SAFETY: the caller's promise.
+    minus_one("rdma_establish", unsafe { ffi::rdma_establish(id.as_ptr()) })
 }
 
 /// # Safety

@@ -5,6 +5,7 @@
 #![cfg(feature = "librdmacm")]
 
 mod accounting;
+mod apart;
 mod connect;
 mod datagrams;
 mod endpoint;

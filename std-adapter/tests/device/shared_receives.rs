@@ -38,6 +38,11 @@ fn client(peer: std::net::SocketAddr) -> End {
 }
 
 fn bed() -> Bed {
+    bed_of(QueuePairOptions::new(8, 0))
+}
+
+/// With servers' queue pairs of these sizes.
+fn bed_of(sizes: QueuePairOptions) -> Bed {
     let listener = Listener::bind(address()).expect("a listener");
     let peer = listener.local_addr();
     thread::scope(|scope| {
@@ -57,7 +62,6 @@ fn bed() -> Bed {
                 shared
             });
             // The second one needs no places of its own.
-            let sizes = QueuePairOptions::new(8, 0);
             let incoming =
                 request.create_queue_pair(&domain, &send, &*shared, sizes).expect("a queue pair");
             assert_eq!(incoming.queue_pair().recv_depth(), 0);
@@ -117,7 +121,16 @@ impl Bed {
 #[test]
 #[ignore = "needs an RDMA device: make rxe"]
 fn ops_a_shared_queue_serves_whichever_queue_pair_gets_a_message() {
-    let mut bed = bed();
+    serves_whichever_gets_a_message(bed());
+}
+
+#[test]
+#[ignore = "needs an RDMA device: make rxe"]
+fn apart_queue_pairs_share_a_queue_as_well() {
+    serves_whichever_gets_a_message(bed_of(QueuePairOptions::new(8, 0).apart()));
+}
+
+fn serves_whichever_gets_a_message(mut bed: Bed) {
     let mut numbers = [None; 2];
     for round in 0..40_u8 {
         bed.post(4);

@@ -8,6 +8,7 @@
 #![allow(missing_docs, reason = "for tests")]
 #![allow(unsafe_code, reason = "the functions of C libraries")]
 
+mod apart;
 mod completions;
 mod connections;
 mod devices;

@@ -6,7 +6,8 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rdma_sys::{
-    ibv_comp_channel, ibv_context, ibv_cq, ibv_qp, rdma_cm_event, rdma_cm_id, rdma_event_channel,
+    ibv_comp_channel, ibv_context, ibv_cq, ibv_qp, ibv_qp_attr, rdma_cm_event, rdma_cm_id,
+    rdma_event_channel,
 };
 
 /// An event of the connection manager, with the memory that it points at.
@@ -53,6 +54,30 @@ pub(crate) struct CompChannel {
     pub(crate) events: VecDeque<*mut ibv_cq>,
 }
 
+/// What a queue pair was moved to: the state, and of the fields that the mask names these three.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Move {
+    of: usize,
+    pub(crate) state: Option<u32>,
+    pub(crate) min_rnr_timer: Option<u8>,
+    pub(crate) reads_in: Option<u8>,
+    pub(crate) reads_out: Option<u8>,
+}
+
+impl Move {
+    pub(crate) fn new(of: usize, attr: &ibv_qp_attr, mask: u32) -> Self {
+        use rdma_sys::ibv_qp_attr_mask as bit;
+        Self {
+            of,
+            state: (mask & bit::IBV_QP_STATE.0 != 0).then_some(attr.qp_state),
+            min_rnr_timer: (mask & bit::IBV_QP_MIN_RNR_TIMER.0 != 0).then_some(attr.min_rnr_timer),
+            reads_in: (mask & bit::IBV_QP_MAX_DEST_RD_ATOMIC.0 != 0)
+                .then_some(attr.max_dest_rd_atomic),
+            reads_out: (mask & bit::IBV_QP_MAX_QP_RD_ATOMIC.0 != 0).then_some(attr.max_rd_atomic),
+        }
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct World {
     pub(crate) hosts: Vec<Host>,
@@ -61,6 +86,9 @@ pub(crate) struct World {
     pub(crate) cqs: Vec<Cq>,
     pub(crate) comp_channels: Vec<CompChannel>,
     pub(crate) qps: Vec<*mut ibv_qp>,
+    pub(crate) moves: Vec<Move>,
+    /// The device does not move queue pairs to this state.
+    pub(crate) refused_state: Option<u32>,
     /// Objects with asynchronous events that were read and not acknowledged.
     pub(crate) unacked_async: Vec<usize>,
     pub(crate) alive: isize,
@@ -260,6 +288,27 @@ impl Script {
     pub(crate) fn queue_pair_state(at: usize) -> u32 {
         // SAFETY: queue pairs are never freed here, and nobody writes it just now.
         world(|world| unsafe { (*world.qps[at]).state })
+    }
+
+    /// How the queue pair that was made as number `at` was moved, in order.
+    pub(crate) fn moves(at: usize) -> Vec<Move> {
+        world(|world| {
+            let of = world.qps[at].addr();
+            world.moves.iter().filter(|it| it.of == of).copied().collect()
+        })
+    }
+
+    /// The device refuses to move queue pairs to `state` from here on.
+    pub(crate) fn refuse_state(state: u32) {
+        world(|world| world.refused_state = Some(state));
+    }
+
+    /// Whether `call` was called on an identifier.
+    pub(crate) fn was_called(on: Handle, call: &str) -> bool {
+        world(|world| {
+            let id = world.ids.iter().find(|id| id.raw.addr() == on.0).expect("an identifier");
+            id.calls.contains(&call)
+        })
     }
 
     pub(crate) fn queue_pair_address(at: usize) -> usize {

@@ -197,6 +197,11 @@ functions! {
         init_attr: *mut ibv_qp_init_attr,
     ) -> c_int;
     fn rdma_destroy_qp(id: *mut rdma_cm_id);
+    fn rdma_init_qp_attr(
+        id: *mut rdma_cm_id,
+        qp_attr: *mut ibv_qp_attr,
+        qp_attr_mask: *mut c_int,
+    ) -> c_int;
 
     fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int;
     fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int;
@@ -205,6 +210,7 @@ functions! {
     fn rdma_reject_ece(id: *mut rdma_cm_id, private_data: *const c_void, len: u8) -> c_int;
     fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int;
     fn rdma_notify(id: *mut rdma_cm_id, event: ibv_event_type::Type) -> c_int;
+    fn rdma_establish(id: *mut rdma_cm_id) -> c_int;
     fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int;
 
     fn rdma_join_multicast(

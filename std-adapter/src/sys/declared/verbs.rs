@@ -37,6 +37,9 @@ enumerations! {
     }
 
     ibv_qp_state: c_uint {
+        IBV_QPS_INIT = 1,
+        IBV_QPS_RTR = 2,
+        IBV_QPS_RTS = 3,
         IBV_QPS_ERR = 6,
     }
 
@@ -482,6 +485,8 @@ functions! {
     fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int;
     fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int;
 
+    fn ibv_create_qp(pd: *mut ibv_pd, init_attr: *mut ibv_qp_init_attr) -> *mut ibv_qp;
+    fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int;
     fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int;
     fn ibv_query_qp(
         qp: *mut ibv_qp,

@@ -6,11 +6,12 @@ use std::ptr;
 
 use rdma_sys::{
     _compat_ibv_port_attr, ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device,
-    ibv_device_attr, ibv_mr, ibv_pd, ibv_qp, ibv_qp_attr, ibv_recv_wr, ibv_send_wr, ibv_wc,
+    ibv_device_attr, ibv_mr, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_recv_wr,
+    ibv_send_wr, ibv_wc,
 };
 
 use super::{close, fails, zeroed};
-use crate::script::{CompChannel, Cq, counter, take_one, world};
+use crate::script::{CompChannel, Cq, Move, World, counter, take_one, world};
 
 const IN_ERROR: c_int = libc::EIO;
 
@@ -202,6 +203,44 @@ extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: c_uint) {
     });
 }
 
+/// # Safety
+///
+/// A domain and attributes.
+pub(super) unsafe fn make_qp(
+    world: &mut World,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> *mut ibv_qp {
+    let qp = zeroed::<ibv_qp>();
+    world.qps.push(qp);
+    world.alive += 1;
+    // SAFETY: the caller's promise; the rest was just made.
+    unsafe {
+        ((*qp).context, (*qp).pd, (*qp).qp_num) = ((*pd).context, pd, world.qps.len() as u32);
+        ((*qp).send_cq, (*qp).recv_cq) = ((*attr).send_cq, (*attr).recv_cq);
+    }
+    qp
+}
+
+pub(super) fn end_qp(world: &mut World, qp: *mut ibv_qp, call: &str) {
+    world.alive -= 1;
+    if world.unacked_async.contains(&qp.addr()) {
+        world.complain(format!("{call} waits for an asynchronous event for ever"));
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+    // SAFETY: the caller gives both.
+    world(|world| unsafe { make_qp(world, pd, attr) })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
+    world(|world| end_qp(world, qp, "ibv_destroy_qp"));
+    0
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
     world(|world| {
@@ -210,9 +249,14 @@ unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
             if world.host_of((*qp).context).is_gone {
                 return IN_ERROR;
             }
-            if mask & 1 != 0 {
+            let bits = rdma_sys::ibv_qp_attr_mask::IBV_QP_STATE.0 as c_int;
+            if mask & bits != 0 {
+                if world.refused_state == Some((*attr).qp_state) {
+                    return libc::EINVAL;
+                }
                 (*qp).state = (*attr).qp_state;
             }
+            world.moves.push(Move::new(qp.addr(), &*attr, mask as u32));
         }
         0
     })

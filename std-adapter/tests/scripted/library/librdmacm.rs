@@ -7,8 +7,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ptr;
 
 use rdma_sys::{
-    ibv_context, ibv_pd, ibv_qp, ibv_qp_init_attr, rdma_cm_event, rdma_cm_id, rdma_conn_param,
-    rdma_event_channel,
+    ibv_context, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, rdma_cm_event, rdma_cm_id,
+    rdma_conn_param, rdma_event_channel,
 };
 
 use super::{close, zeroed};
@@ -17,6 +17,9 @@ use crate::script::{Channel, Event, Id, World, counter, ring, take_one, world};
 const ADDR_RESOLVED: u32 = 0;
 const ROUTE_RESOLVED: u32 = 2;
 const CONNECT_REQUEST: u32 = 4;
+const INIT: u32 = 1;
+const READY_TO_RECEIVE: u32 = 2;
+const READY_TO_SEND: u32 = 3;
 const ERROR_STATE: u32 = 6;
 
 pub(crate) fn event(of: *mut rdma_cm_id, kind: u32, status: i32, data: &[u8]) -> Event {
@@ -291,19 +294,14 @@ unsafe extern "C" fn rdma_create_qp(
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
 ) -> c_int {
-    let qp = zeroed::<ibv_qp>();
     world(|world| {
         world.id(id, "rdma_create_qp");
-        world.qps.push(qp);
-        world.alive += 1;
-        // SAFETY: the caller gives an identifier, a domain and attributes; the rest was just made.
+        // SAFETY: the caller gives an identifier, a domain and attributes.
         unsafe {
             if (*id).verbs != (*pd).context {
                 world.complain("a queue pair in a domain of another device");
             }
-            ((*qp).context, (*qp).pd, (*qp).qp_num) = ((*id).verbs, pd, world.qps.len() as u32);
-            ((*qp).send_cq, (*qp).recv_cq) = ((*attr).send_cq, (*attr).recv_cq);
-            (*id).qp = qp;
+            (*id).qp = super::libibverbs::make_qp(world, pd, attr);
         }
     });
     0
@@ -315,22 +313,82 @@ unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
         world.id(id, "rdma_destroy_qp");
         // SAFETY: identifiers are never freed here.
         let qp = unsafe { std::mem::replace(&mut (*id).qp, ptr::null_mut()) };
-        world.alive -= 1;
-        if world.unacked_async.contains(&qp.addr()) {
-            world.complain("rdma_destroy_qp waits for an asynchronous event for ever");
-        }
+        super::libibverbs::end_qp(world, qp, "rdma_destroy_qp");
     });
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn rdma_connect(id: *mut rdma_cm_id, _params: *mut rdma_conn_param) -> c_int {
-    world(|world| world.note(id, "rdma_connect"));
+unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, params: *mut rdma_conn_param) -> c_int {
+    // SAFETY: the caller gives parameters.
+    world(|world| unsafe { names_queue_pair(world, id, params, "rdma_connect") });
     0
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn rdma_accept(id: *mut rdma_cm_id, _params: *mut rdma_conn_param) -> c_int {
-    world(|world| world.note(id, "rdma_accept"));
+unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, params: *mut rdma_conn_param) -> c_int {
+    world(|world| {
+        // SAFETY: the caller gives parameters.
+        let apart = unsafe { names_queue_pair(world, id, params, "rdma_accept") };
+        // SAFETY: queue pairs are never freed here.
+        let state = apart.map(|qp| unsafe { (*qp).state });
+        if state.is_some_and(|state| state != READY_TO_SEND) {
+            world.complain("a request accepted with a queue pair that is not ready");
+        }
+    });
+    0
+}
+
+/// A queue pair is on the identifier, or the parameters name one; gives the latter.
+unsafe fn names_queue_pair(
+    world: &mut World,
+    id: *mut rdma_cm_id,
+    params: *mut rdma_conn_param,
+    call: &'static str,
+) -> Option<*mut ibv_qp> {
+    world.note(id, call);
+    // SAFETY: the caller has parameters and an identifier.
+    let (number, on_it) = unsafe { ((*params).qp_num, (*id).qp) };
+    match world.qps.get((number as usize).wrapping_sub(1)).copied() {
+        Some(_) if !on_it.is_null() => world.complain("two queue pairs for one connection"),
+        None if on_it.is_null() => world.complain(format!("{call} without a queue pair")),
+        named => return named,
+    }
+    None
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
+    world(|world| world.note(id, "rdma_establish"));
+    // SAFETY: identifiers are never freed here.
+    if unsafe { (*id).qp }.is_null() { 0 } else { super::fails(libc::EINVAL) }
+}
+
+/// What the connection manager has for a state: the mask says which fields, and of those the test looks at
+/// these.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_init_qp_attr(
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_qp_attr,
+    mask: *mut c_int,
+) -> c_int {
+    use rdma_sys::ibv_qp_attr_mask as bit;
+    world(|world| world.note(id, "rdma_init_qp_attr"));
+    // SAFETY: the caller gives both.
+    unsafe {
+        let fields = match (*attr).qp_state {
+            INIT => bit::IBV_QP_ACCESS_FLAGS.0,
+            READY_TO_RECEIVE => {
+                ((*attr).max_dest_rd_atomic, (*attr).min_rnr_timer) = (16, 0);
+                bit::IBV_QP_MAX_DEST_RD_ATOMIC.0 | bit::IBV_QP_MIN_RNR_TIMER.0
+            }
+            READY_TO_SEND => {
+                ((*attr).max_rd_atomic, (*attr).retry_cnt) = (16, 3);
+                bit::IBV_QP_MAX_QP_RD_ATOMIC.0 | bit::IBV_QP_RETRY_CNT.0
+            }
+            _ => return super::fails(libc::EINVAL),
+        };
+        *mask = (fields | bit::IBV_QP_STATE.0) as c_int;
+    }
     0
 }
 
@@ -345,7 +403,9 @@ extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     world(|world| {
         world.id(id, "rdma_disconnect");
         // SAFETY: identifiers and queue pairs are never freed here.
-        unsafe { (*(*id).qp).state = ERROR_STATE };
+        if let Some(qp) = unsafe { (*id).qp.as_mut() } {
+            qp.state = ERROR_STATE;
+        }
     });
     0
 }
