@@ -18,8 +18,8 @@ use crate::{Device, WrongProcess};
 #[doc(alias = "ibv_pd")]
 pub struct ProtectionDomain {
     pd: PdPtr,
-    /// For one of a single thread: what it stands on.
-    beneath: Option<(PdPtr, TdPtr)>,
+    /// For one of a single thread: the domain that it stands on, which keeps its ways.
+    beneath: Option<(Arc<Self>, TdPtr)>,
     id: Domain,
     /// Ways to peers of datagrams, each made once.
     ways: Mutex<HashMap<RawWay, AhPtr>>,
@@ -34,46 +34,69 @@ impl ProtectionDomain {
     /// [`DomainError::Exhausted`] after 8 million domains in one process, and what the device says.
     #[doc(alias = "ibv_alloc_pd")]
     pub fn new(device: &Arc<Device>) -> Result<Arc<Self>, DomainError> {
-        Self::make(device).map(Arc::new)
-    }
-
-    fn make(device: &Arc<Device>) -> Result<Self, DomainError> {
         device.check_process().map_err(DomainError::WrongProcess)?;
         let id = next_domain(&NEXT).ok_or(DomainError::Exhausted)?;
         // SAFETY: the device lives, and this domain will hold it.
         let pd = unsafe { sys::verbs::alloc_pd(device.context()) }.map_err(DomainError::Call)?;
         let (ways, device) = (Mutex::default(), Arc::clone(device));
-        Ok(Self { pd, beneath: None, id, ways, device })
+        Ok(Arc::new(Self { pd, beneath: None, id, ways, device }))
     }
 
     /// A new domain whose queue pairs go without the device library's locks ("thread domain"), where
-    /// the device offers that.
+    /// the device offers that. It has its own memory; [`for_one_thread`](Self::for_one_thread) shares it.
     ///
     /// # Errors
     ///
-    /// [`DomainError::Unsupported`] when the device does not; take a plain one then.
+    /// As for [`for_one_thread`](Self::for_one_thread), and for [`new`](Self::new).
     ///
     /// # Safety
     ///
-    /// No two threads at a time post to the queue pairs of this domain, poll their completion queues,
-    /// make or destroy them or change their state (`ibv_alloc_td(3)`), from now until it is gone.
+    /// As for [`for_one_thread`](Self::for_one_thread).
+    pub unsafe fn single_threaded(device: &Arc<Device>) -> Result<Arc<Self>, DomainError> {
+        let plain = Self::new(device)?;
+        // SAFETY: the caller's promise.
+        unsafe { plain.for_one_thread() }
+    }
+
+    /// A domain over this one whose queue pairs go without the device library's locks ("thread domain"), where
+    /// the device offers that. Memory of either can be used by the queue pairs of both, so that threads with such
+    /// a domain each register their memory once.
+    ///
+    /// It goes wherever a domain does: into `create_queue_pair`, where C has `rdma_create_qp_ex`.
+    ///
+    /// # Errors
+    ///
+    /// [`DomainError::Unsupported`] when the device does not; take this one then.
+    ///
+    /// # Safety
+    ///
+    /// No two threads at a time post to the queue pairs of the new domain and to its shared receive queues, poll
+    /// their completion queues,
+    /// make or destroy them or change their state (`ibv_alloc_td(3)`), from now until it is gone. Those of
+    /// this domain are as free as before.
     #[doc(alias = "ibv_alloc_td")]
     #[doc(alias = "ibv_alloc_parent_domain")]
-    pub unsafe fn single_threaded(device: &Arc<Device>) -> Result<Arc<Self>, DomainError> {
-        let mut plain = Self::make(device)?;
+    #[doc(alias = "rdma_create_qp_ex")]
+    pub unsafe fn for_one_thread(self: &Arc<Self>) -> Result<Arc<Self>, DomainError> {
+        let device = &self.device;
+        device.check_process().map_err(DomainError::WrongProcess)?;
         let unsupported = |error: CallError| match error.errno() {
             libc::EOPNOTSUPP | libc::ENOSYS => DomainError::Unsupported,
             _ => DomainError::Call(error),
         };
+        // Devices put such a domain over a plain one, and over no other.
+        let plain = self.beneath.as_ref().map_or(self, |(plain, _)| plain);
         // SAFETY: the device lives, and this domain will hold it.
         let td = unsafe { sys::extended::alloc_td(device.context()) }.map_err(unsupported)?;
         // SAFETY: all live, and this domain will hold them.
         match unsafe { sys::extended::alloc_parent_domain(device.context(), plain.pd, td) } {
-            Ok(parent) => {
-                plain.beneath = Some((plain.pd, td));
-                plain.pd = parent;
-                Ok(Arc::new(plain))
-            }
+            Ok(pd) => Ok(Arc::new(Self {
+                pd,
+                beneath: Some((Arc::clone(plain), td)),
+                id: plain.id,
+                ways: Mutex::default(),
+                device: Arc::clone(device),
+            })),
             Err(error) => {
                 // SAFETY: the thread domain was just made and nothing uses it.
                 let _ = unsafe { sys::extended::dealloc_td(td) };
@@ -87,7 +110,8 @@ impl ProtectionDomain {
         self.beneath.is_some()
     }
 
-    /// Its identity, as the core's checks compare it. Unique in the process.
+    /// Its identity, as the core's checks compare it. Unique in the process, but that a domain
+    /// [of one thread](Self::for_one_thread) has that of the domain that it stands on.
     pub const fn id(&self) -> Domain {
         self.id
     }
@@ -99,6 +123,10 @@ impl ProtectionDomain {
 
     /// The address handle for a way. It stays until the domain goes, when no queue pair is left to use it.
     pub(crate) fn handle(&self, way: RawWay) -> Result<AhPtr, CallError> {
+        if let Some((plain, _)) = &self.beneath {
+            // Queue pairs of that one may use it too, and of all that stand on it.
+            return plain.handle(way);
+        }
         let mut ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = ways.get(&way) {
             return Ok(*known);
@@ -134,12 +162,9 @@ impl Drop for ProtectionDomain {
         }
         // SAFETY: regions and queue pairs hold their domain, so none is left in it.
         let _ = unsafe { sys::verbs::dealloc_pd(self.pd) };
-        if let Some((plain, td)) = self.beneath {
-            // SAFETY: the domain above them is gone, which alone used them.
-            unsafe {
-                let _ = sys::extended::dealloc_td(td);
-                let _ = sys::verbs::dealloc_pd(plain);
-            }
+        if let Some((_, td)) = self.beneath {
+            // SAFETY: the domain above it is gone, which alone used it.
+            let _ = unsafe { sys::extended::dealloc_td(td) };
         }
     }
 }

@@ -12,5 +12,6 @@ mod apart;
 mod completions;
 mod connections;
 mod devices;
+mod domains;
 mod library;
 mod script;

@@ -54,6 +54,13 @@ pub(crate) struct CompChannel {
     pub(crate) events: VecDeque<*mut ibv_cq>,
 }
 
+/// A domain of a thread, by the addresses of what it is made of.
+pub(crate) struct Parent {
+    pub(crate) raw: usize,
+    pub(crate) pd: usize,
+    pub(crate) td: usize,
+}
+
 /// What a queue pair was moved to: the state, and of the fields that the mask names these three.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Move {
@@ -87,6 +94,11 @@ pub(crate) struct World {
     pub(crate) comp_channels: Vec<CompChannel>,
     pub(crate) qps: Vec<*mut ibv_qp>,
     pub(crate) moves: Vec<Move>,
+    pub(crate) parents: Vec<Parent>,
+    /// The next domain of a thread cannot be had.
+    pub(crate) refuses_parent: bool,
+    /// Address handles that were not destroyed.
+    pub(crate) handles: usize,
     /// The device does not move queue pairs to this state.
     pub(crate) refused_state: Option<u32>,
     /// Objects with asynchronous events that were read and not acknowledged.
@@ -301,6 +313,24 @@ impl Script {
     /// The device refuses to move queue pairs to `state` from here on.
     pub(crate) fn refuse_state(state: u32) {
         world(|world| world.refused_state = Some(state));
+    }
+
+    pub(crate) fn handles() -> usize {
+        world(|world| world.handles)
+    }
+
+    /// The next domain of a thread cannot be had.
+    pub(crate) fn refuse_parent() {
+        world(|world| world.refuses_parent = true);
+    }
+
+    /// Whether the queue pair that was made as number `at` is in a domain of a thread.
+    pub(crate) fn is_in_a_threads_domain(at: usize) -> bool {
+        world(|world| {
+            // SAFETY: queue pairs are never freed here.
+            let pd = unsafe { (*world.qps[at]).pd }.addr();
+            world.parents.iter().any(|parent| parent.raw == pd)
+        })
     }
 
     /// Whether `call` was called on an identifier.

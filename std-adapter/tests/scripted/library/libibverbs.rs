@@ -5,21 +5,29 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr;
 
 use rdma_sys::{
-    _compat_ibv_port_attr, ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device,
-    ibv_device_attr, ibv_mr, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_recv_wr,
-    ibv_send_wr, ibv_wc,
+    _compat_ibv_port_attr, ibv_ah, ibv_ah_attr, ibv_async_event, ibv_comp_channel, ibv_context,
+    ibv_cq, ibv_device, ibv_device_attr, ibv_grh, ibv_mr, ibv_parent_domain_init_attr, ibv_pd,
+    ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr, ibv_td, ibv_td_init_attr,
+    ibv_wc, verbs_context,
 };
 
 use super::{close, fails, zeroed};
-use crate::script::{CompChannel, Cq, Move, World, counter, take_one, world};
+use crate::script::{CompChannel, Cq, Move, Parent, World, counter, take_one, world};
 
 const IN_ERROR: c_int = libc::EIO;
 
 /// A device with its context, called `script0`, `script1`, …
 pub(crate) fn make_context(number: u8) -> *mut ibv_context {
-    let (context, device) = (zeroed::<ibv_context>(), zeroed::<ibv_device>());
-    // SAFETY: both were just made.
+    let (table, device) = (zeroed::<verbs_context>(), zeroed::<ibv_device>());
+    // SAFETY: the table was just made; the context is its end.
+    let context = unsafe { &raw mut (*table).context };
+    // SAFETY: all were just made.
     unsafe {
+        (*table).sz = size_of::<verbs_context>();
+        (*table).alloc_td = Some(alloc_td);
+        (*table).dealloc_td = Some(dealloc_td);
+        (*table).alloc_parent_domain = Some(alloc_parent_domain);
+        (*context).abi_compat = ptr::without_provenance_mut(usize::MAX);
         for (place, byte) in (*device).name.iter_mut().zip(*b"script") {
             *place = byte as c_char;
         }
@@ -84,8 +92,87 @@ unsafe fn goes(context: *mut ibv_context) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    world(|world| {
+        if world.parents.iter().any(|parent| parent.pd == pd.addr()) {
+            world.complain("a domain given back below one of a thread");
+        }
+        world.parents.retain(|parent| parent.raw != pd.addr());
+    });
     // SAFETY: domains are never freed here.
     unsafe { goes((*pd).context) }
+}
+
+unsafe extern "C" fn alloc_td(
+    context: *mut ibv_context,
+    _attr: *mut ibv_td_init_attr,
+) -> *mut ibv_td {
+    let raw = zeroed::<ibv_td>();
+    // SAFETY: just made.
+    unsafe { (*raw).context = context };
+    world(|world| world.alive += 1);
+    raw
+}
+
+unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
+    world(|world| {
+        if world.parents.iter().any(|parent| parent.td == td.addr()) {
+            world.complain("a thread domain given back below its parent domain");
+        }
+    });
+    // SAFETY: thread domains are never freed here.
+    unsafe { goes((*td).context) }
+}
+
+unsafe extern "C" fn alloc_parent_domain(
+    context: *mut ibv_context,
+    attr: *mut ibv_parent_domain_init_attr,
+) -> *mut ibv_pd {
+    // SAFETY: the caller gives attributes.
+    let (pd, td) = unsafe { ((*attr).pd.addr(), (*attr).td.addr()) };
+    let allowed = world(|world| {
+        let is_parent = world.parents.iter().any(|parent| parent.raw == pd);
+        !std::mem::take(&mut world.refuses_parent) && !is_parent
+    });
+    if !allowed {
+        fails(libc::EOPNOTSUPP);
+        return ptr::null_mut();
+    }
+    // SAFETY: a context, as for any domain.
+    let raw = unsafe { ibv_alloc_pd(context) };
+    world(|world| world.parents.push(Parent { raw: raw.addr(), pd, td }));
+    raw
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_init_ah_from_wc(
+    _context: *mut ibv_context,
+    port: u8,
+    _wc: *mut ibv_wc,
+    _header: *mut ibv_grh,
+    attr: *mut ibv_ah_attr,
+) -> c_int {
+    // SAFETY: the caller gives a place.
+    unsafe { ((*attr).port_num, (*attr).is_global) = (port, 1) };
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, _attr: *mut ibv_ah_attr) -> *mut ibv_ah {
+    let raw = zeroed::<ibv_ah>();
+    // SAFETY: just made; the caller gives a domain.
+    unsafe { ((*raw).context, (*raw).pd) = ((*pd).context, pd) };
+    world(|world| {
+        world.handles += 1;
+        world.alive += 1;
+    });
+    raw
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
+    world(|world| world.handles -= 1);
+    // SAFETY: handles are never freed here.
+    unsafe { goes((*ah).context) }
 }
 
 #[unsafe(no_mangle)]
