@@ -263,6 +263,11 @@ impl QueuePair {
         self.is_apart.then(|| (self.number().to_raw(), self.shared.is_some()))
     }
 
+    /// Whether nobody but this library moves it. On iWARP the kernel moves all of them when they connect and end.
+    pub(crate) fn is_moved_here(&self) -> bool {
+        self.is_apart && !self.domain.device().limits().iwarp
+    }
+
     /// Moves one that was made apart to ready. With others, librdmacm does. `reads` is what was agreed on; `None`
     /// where the connection manager has it from the peer's answer.
     pub(crate) fn make_ready(

@@ -57,7 +57,8 @@ impl Connection {
         rnr_timer: RnrTimer,
     ) -> Self {
         // A device that does not let it be lowered keeps the long timer: slow, and nothing worse.
-        let rnr_timer = queue_pair.set_rnr_timer(rnr_timer).is_ok().then_some(rnr_timer);
+        let has_timer = queue_pair.is_moved_here() || queue_pair.set_rnr_timer(rnr_timer).is_ok();
+        let rnr_timer = has_timer.then_some(rnr_timer);
         let local = id.local_addr().unwrap_or(peer);
         say!(
             info,
@@ -182,8 +183,8 @@ impl Connection {
     /// told is no error.
     #[doc(alias = "rdma_disconnect")]
     pub fn disconnect(&self) -> Result<(), CallError> {
-        if self.queue_pair.apart().is_some() {
-            // librdmacm would move its own before it tells the peer.
+        if self.queue_pair.is_moved_here() {
+            // As librdmacm does with its own: before the peer is told.
             let moved = self.queue_pair.to_error();
             let _ = self.id.disconnect();
             return moved;

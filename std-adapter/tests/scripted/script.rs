@@ -315,6 +315,16 @@ impl Script {
         world(|world| world.refused_state = Some(state));
     }
 
+    /// The device of a machine speaks iWARP. Before it is opened.
+    pub(crate) fn make_iwarp(host: u8) {
+        world(|world| {
+            let host = world.host_at(Ipv4Addr::new(10, 9, 0, host)).expect("a machine");
+            // SAFETY: contexts and devices are never freed here.
+            let device = unsafe { &mut *(*host.context).device };
+            device.transport_type = rdma_sys::ibv_transport_type::IBV_TRANSPORT_IWARP;
+        });
+    }
+
     pub(crate) fn handles() -> usize {
         world(|world| world.handles)
     }
