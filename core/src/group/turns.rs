@@ -39,6 +39,8 @@ pub struct Turns<const N: usize> {
     head: u32,
     tail: u32,
     budget: u32,
+    /// What is left of the turn of the member at the front, for [`Turns::next`].
+    left: u32,
 }
 
 /// The index is in the line.
@@ -57,7 +59,7 @@ impl<const N: usize> Turns<N> {
     pub const fn new(budget: u32) -> Self {
         const { Self::SIZE_OK }
         let budget = if budget == 0 { 1 } else { budget };
-        Self { line: [0; N], flags: [0; N], head: 0, tail: 0, budget }
+        Self { line: [0; N], flags: [0; N], head: 0, tail: 0, budget, left: budget }
     }
 
     /// Member `index` has work. It goes to the end of the line, if it is not in it. An index that
@@ -99,13 +101,64 @@ impl<const N: usize> Turns<N> {
                 done = done.wrapping_add(1);
                 left = left.wrapping_sub(1);
             }
-            self.head = self.head.wrapping_add(1);
-            self.flags[at] = 0;
-            if has_more {
-                self.ready(at);
-            }
+            self.pass(at, has_more);
         }
         done
+    }
+
+    /// One piece of work of the member whose turn it is; `None` when nobody has any. `serve` gives a piece
+    /// of the member's, or `None` when it has none left. The same order as that of [`Turns::round`], piece by
+    /// piece, so that the caller may do something else in between: post, for example, or say
+    /// [`Turns::ready`].
+    ///
+    /// ```
+    /// use nanoverbs_core::Turns;
+    ///
+    /// let mut ended = [3, 1];
+    /// let mut turns = Turns::<2>::new(2);
+    /// turns.ready(0);
+    /// turns.ready(1);
+    /// let mut order = Vec::new();
+    /// while let Some(index) = turns.next(|index| {
+    ///     let left: i32 = ended[index] - 1;
+    ///     (left >= 0).then(|| {
+    ///         ended[index] = left;
+    ///         index
+    ///     })
+    /// }) {
+    ///     order.push(index);
+    /// }
+    /// assert_eq!(order, [0, 0, 1, 0]);
+    /// ```
+    #[inline(always)]
+    pub fn next<T>(&mut self, mut serve: impl FnMut(usize) -> Option<T>) -> Option<T> {
+        while self.head != self.tail {
+            let index = self.line[(self.head & Self::MASK) as usize];
+            let at = (u32::from(index) & Self::MASK) as usize;
+            let is_ready = self.flags[at] & READY != 0;
+            if is_ready && self.left != 0 {
+                if let Some(piece) = serve(at) {
+                    self.left = self.left.wrapping_sub(1);
+                    return Some(piece);
+                }
+                self.pass(at, false);
+            } else {
+                // Its turn is over, and it may have more.
+                self.pass(at, is_ready);
+            }
+        }
+        None
+    }
+
+    /// The turn of the member at the front is over.
+    #[inline(always)]
+    fn pass(&mut self, at: usize, has_more: bool) {
+        self.head = self.head.wrapping_add(1);
+        self.left = self.budget;
+        self.flags[at] = 0;
+        if has_more {
+            self.ready(at);
+        }
     }
 
     /// How many members wait for their turn.

@@ -64,3 +64,43 @@ fn a_member_whose_handler_panics_is_still_in_line() {
     assert!(caught.is_err());
     assert_eq!((turns.waiting(), turns.round(|index| index == 0)), (1, 0));
 }
+
+#[test]
+fn piece_by_piece_everybody_has_the_same_turns_as_in_a_round() {
+    for budget in 1..5 {
+        let (mut whole, mut pieces) = (Turns::<4>::new(budget), Turns::<4>::new(budget));
+        let work = [9, 0, 4, 1];
+        let (mut left, mut right) = (work, work);
+        for index in 0..4 {
+            whole.ready(index);
+            pieces.ready(index);
+        }
+        let (mut expected, mut order) = (Vec::new(), Vec::new());
+        while whole.waiting() != 0 {
+            whole.round(|index| take(&mut left, index).inspect(|at| expected.push(*at)).is_some());
+        }
+        while let Some(index) = pieces.next(|index| take(&mut right, index)) {
+            order.push(index);
+        }
+        assert_eq!(order, expected);
+        assert_eq!(pieces.waiting(), 0);
+    }
+}
+
+fn take(work: &mut [u32; 4], index: usize) -> Option<usize> {
+    work[index] = work[index].checked_sub(1)?;
+    Some(index)
+}
+
+#[test]
+fn who_left_in_the_middle_of_its_turn_is_passed_over_and_the_next_has_a_whole_one() {
+    let mut turns = Turns::<2>::new(2);
+    turns.ready(0);
+    turns.ready(1);
+    assert_eq!(turns.next(Some), Some(0));
+    turns.forget(0);
+    assert_eq!([turns.next(Some), turns.next(Some)], [Some(1), Some(1)]);
+    turns.forget(1);
+    assert_eq!(turns.next(Some), None);
+    assert_eq!(turns.waiting(), 0);
+}
