@@ -110,6 +110,8 @@ pub mod cm;
 #[expect(unsafe_code, reason = "owns the storage that its queues borrow")]
 pub mod endpoint;
 pub use endpoint::Endpoint;
+#[doc(inline)]
+pub use endpoint::hub::{self, Hub};
 
 pub mod poller;
 pub use poller::Poller;

@@ -1,4 +1,4 @@
-//! What the compiler refuses of endpoints. Nothing but documentation tests: each is a function that works, and
+//! What the compiler refuses of endpoints and hubs. Nothing but documentation tests: each is a function that works, and
 //! the same with one line changed, which must not compile. What it refuses of queues is in the core.
 
 /// `$name`: a function with these `$arguments` is fine with `$works`, and with `$refused` fails with `$code`.
@@ -18,7 +18,7 @@ macro_rules! prelude {
     () => {
         "# #![allow(unused)]\n\
          # use nanoverbs::endpoint::*;\n\
-         # use nanoverbs::{Endpoint, memory::Rights};\n\
+         # use nanoverbs::{Endpoint, hub::{Hub, Key}, memory::Rights};\n\
          # use nanoverbs_core::{Block, op};\n\
          # use std::sync::Arc;\n\
          # use std::time::Duration;\n"
@@ -63,6 +63,26 @@ refused! {
         "endpoint: &mut Endpoint<Soft, Block>, block: Block",
         "let halves = endpoint.split();\nhalves.send.in_flight();\nendpoint.post_send(block);",
         "let halves = endpoint.split();\nendpoint.post_send(block);\nhalves.send.in_flight();";
+    /// A buffer is not touched while a member of a hub has posted it either (F16).
+    UseOfABufferPostedThroughAHub, "E0382",
+        "hub: &mut Hub<Soft, Block, 4>, key: Key, mut block: Block",
+        "block[0] = 1;\nhub.peer(key).unwrap().post_send(block);",
+        "hub.peer(key).unwrap().post_send(block);\nblock[0] = 1;";
+    /// A member is lent out until the next poll and no longer: what that ends may be the member itself.
+    PeerOverAPoll, "E0499",
+        "hub: &mut Hub<Soft, Block, 4>, key: Key, block: Block",
+        "hub.poll();\nhub.peer(key).unwrap().post_send(block);",
+        "let mut peer = hub.peer(key).unwrap();\nhub.poll();\npeer.post_send(block);";
+    /// Two members are not lent out at a time: they share the arrays in which requests are built.
+    TwoPeersAtATime, "E0499",
+        "hub: &mut Hub<Soft, Block, 4>, keys: [Key; 2], block: Block",
+        "hub.peer(keys[1]).unwrap();\nhub.peer(keys[0]).unwrap().post_send(block);",
+        "let mut peer = hub.peer(keys[0]).unwrap();\nhub.peer(keys[1]).unwrap();\npeer.post_send(block);";
+    /// A member that is on its way keeps its hub until it is started.
+    PollWhileAMemberIsReadied, "E0499",
+        "hub: &mut Hub<Soft, Block, 4>, request: nanoverbs::hub::Request<Soft>",
+        "let ready = hub.accept(request).unwrap().no_receives();\nlet key = ready.start();\nhub.poll();",
+        "let ready = hub.accept(request).unwrap().no_receives();\nhub.poll();\nlet key = ready.start();";
     /// A receive waits for nothing: there is no fence to ask for (F27).
     FenceOnAReceive, "E0061",
         "endpoint: &mut Endpoint<Soft, Block>, block: Block",

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use nanoverbs::endpoint::{Endpoint, Options, Side, Soft, SoftDevice};
-use nanoverbs::poller::{Drive, IdlePolicy, Poller, Turn, Work};
+use nanoverbs::hub::{Event, Hub, Key};
+use nanoverbs::poller::{Drive, Gauge, IdlePolicy, Poller, Serve, Turn, Work};
 use nanoverbs_core::{Block, Ended};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -60,27 +61,60 @@ fn seal() {
     }
 }
 
-static IS_SEALED: AtomicBool = AtomicBool::new(false);
-static SHALL_END: AtomicBool = AtomicBool::new(false);
-static ALLOCATED: AtomicU64 = AtomicU64::new(u64::MAX);
+/// What a sealed thread and its test tell each other.
+struct Seal {
+    is_sealed: AtomicBool,
+    shall_end: AtomicBool,
+    allocated: AtomicU64,
+}
+
+impl Seal {
+    const fn new() -> Self {
+        let (is_sealed, shall_end) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { is_sealed, shall_end, allocated: AtomicU64::new(u64::MAX) }
+    }
+
+    /// Spins a while longer, ends the thread, and says how many allocations it has made since it was sealed.
+    fn allocations(&self, gauge: &Gauge) -> u64 {
+        let turns = gauge.read().turns;
+        while gauge.read().turns < turns + 100_000 {
+            std::thread::yield_now();
+        }
+        self.shall_end.store(true, Ordering::Relaxed);
+        while self.allocated.load(Ordering::Relaxed) == u64::MAX {
+            std::thread::yield_now();
+        }
+        assert!(self.is_sealed.load(Ordering::Relaxed));
+        self.allocated.load(Ordering::Relaxed)
+    }
+}
 
 /// Work that is sealed in its first turn.
-struct Sealed<W>(W);
+struct Sealed<W>(W, &'static Seal);
 
 impl<W: Work> Work for Sealed<W> {
     fn turn(&mut self, batch: usize) -> Turn {
-        if !IS_SEALED.load(Ordering::Relaxed) {
+        let Self(work, told) = self;
+        if !told.is_sealed.load(Ordering::Relaxed) {
             seal();
             ALLOCATIONS.set(0);
-            IS_SEALED.store(true, Ordering::Relaxed);
+            told.is_sealed.store(true, Ordering::Relaxed);
         }
-        if SHALL_END.load(Ordering::Relaxed) {
-            ALLOCATED.store(ALLOCATIONS.get(), Ordering::Relaxed);
+        if told.shall_end.load(Ordering::Relaxed) {
+            told.allocated.store(ALLOCATIONS.get(), Ordering::Relaxed);
             // SAFETY: ends this thread, which has nothing that others wait for.
             unsafe { libc::syscall(libc::SYS_exit, 0) };
         }
-        self.0.turn(batch)
+        work.turn(batch)
     }
+}
+
+fn ping<const QPS: usize>(client: &mut Endpoint<Soft<QPS>, Block>) {
+    let block = client.block().unwrap();
+    client.post_send(block).unwrap();
+    drop(client.send_completion(PATIENCE).unwrap());
+    let back = client.recv_completion(PATIENCE).unwrap().context;
+    client.post_recv(back).unwrap();
 }
 
 type E = Endpoint<Soft, Block>;
@@ -97,29 +131,56 @@ static DEVICE: SoftDevice = SoftDevice::new();
 
 #[test]
 fn a_poller_makes_no_system_call_and_no_allocation_while_it_works_and_spins() {
+    static SEAL: Seal = Seal::new();
     let [client, server] = Options::new().soft_pair::<Block>(&DEVICE).unwrap();
     let mut client = client.receives(4).unwrap().establish(PATIENCE).unwrap();
     let server = server.receives(4).unwrap().establish(PATIENCE).unwrap();
-    let work = Sealed(Drive::with(server, echo));
+    let work = Sealed(Drive::with(server, echo), &SEAL);
     let poller = Poller::builder().idle(IdlePolicy::Spin).spawn(work).unwrap();
     let gauge = poller.gauge();
-    for _ in 0..500 {
-        let block = client.block().unwrap();
-        client.post_send(block).unwrap();
-        drop(client.send_completion(PATIENCE).unwrap());
-        let back = client.recv_completion(PATIENCE).unwrap().context;
-        client.post_recv(back).unwrap();
+    (0..500).for_each(|_| ping(&mut client));
+    assert_eq!(SEAL.allocations(&gauge), 0);
+    assert!(gauge.read().completions >= 999);
+    // Its thread is gone without a report.
+    std::mem::forget(poller);
+}
+
+type H = Hub<Soft<16>, Block, 8>;
+
+fn echo_of_a_hub(hub: &mut H, key: Key, side: Side, ended: Ended<Block>) -> ControlFlow<()> {
+    let Ok(mut peer) = hub.peer(key) else { return ControlFlow::Break(()) };
+    let posted = match side {
+        Side::Recv => peer.post_send(ended.context),
+        Side::Send => peer.post_recv(ended.context),
+    };
+    if posted.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+}
+
+static HUBS_DEVICE: SoftDevice<16> = SoftDevice::new();
+
+#[test]
+fn a_hub_makes_no_system_call_and_no_allocation_while_it_works_and_spins() {
+    static SEAL: Seal = Seal::new();
+    let options = Options::new().blocks(64, 64);
+    let mut hub: H = options.soft_hub(&HUBS_DEVICE).unwrap();
+    let door = hub.door();
+    let mut clients: Vec<_> = (0..8)
+        .map(|_| door.connect::<Block>(options).unwrap().receives(4).unwrap())
+        .map(|ready| ready.establish(PATIENCE).unwrap())
+        .collect();
+    while let Some(event) = hub.poll_event().unwrap() {
+        if let Event::Request(request) = event {
+            hub.accept(request).unwrap().receives(4).unwrap().start().unwrap();
+        }
     }
-    let turns = gauge.read().turns;
-    while gauge.read().turns < turns + 100_000 {
-        std::thread::yield_now();
+    let work = Sealed(Serve::with(hub, echo_of_a_hub), &SEAL);
+    let poller = Poller::builder().idle(IdlePolicy::Spin).spawn(work).unwrap();
+    let gauge = poller.gauge();
+    for _ in 0..100 {
+        clients.iter_mut().for_each(ping);
     }
-    SHALL_END.store(true, Ordering::Relaxed);
-    while ALLOCATED.load(Ordering::Relaxed) == u64::MAX {
-        std::thread::yield_now();
-    }
-    assert_eq!(ALLOCATED.load(Ordering::Relaxed), 0);
-    assert!(IS_SEALED.load(Ordering::Relaxed) && gauge.read().completions >= 999);
+    assert_eq!(SEAL.allocations(&gauge), 0);
+    assert!(gauge.read().completions >= 1599);
     // Its thread is gone without a report.
     std::mem::forget(poller);
 }

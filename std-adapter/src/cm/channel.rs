@@ -176,6 +176,11 @@ impl EventChannel {
         self.fetch(&mut mail).map(|token| token.map(Token))
     }
 
+    /// Whether both are handles of one channel.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// The next event of one identifier; `None` when there is none.
     pub(super) fn next_event(&self, token: u64) -> Result<Option<Event>, CallError> {
         let mut mail = self.mail();

@@ -219,6 +219,9 @@ impl Drop for CmId {
 
 /// Moves an identifier that has no queue pair yet.
 pub(super) fn move_to(id: &mut Arc<CmId>, channel: &EventChannel) -> Result<(), CallError> {
+    if id.channel.is(channel) {
+        return Ok(());
+    }
     // A device that could not have an identifier of its own holds this one.
     let id = Arc::get_mut(id).ok_or(CallError::new("rdma_migrate_id", libc::EBUSY))?;
     id.migrate(channel.clone())

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use nanoverbs_core::soft;
-use nanoverbs_core::{ConfigError, OutOfRegion, PollError, PushError, ReserveError};
+use nanoverbs_core::{ArmError, ConfigError, OutOfRegion, PollError, PushError, ReserveError};
 
 use crate::CallError;
 #[cfg(feature = "librdmacm")]
@@ -258,5 +258,14 @@ impl From<PollError> for WaitError {
 impl From<CallError> for WaitError {
     fn from(error: CallError) -> Self {
         Self::Call(error)
+    }
+}
+
+impl From<ArmError> for WaitError {
+    fn from(error: ArmError) -> Self {
+        match error {
+            ArmError::Refused { code } => Self::Call(CallError::new("ibv_req_notify_cq", code)),
+            ArmError::Poll(error) => Self::Poll(error),
+        }
     }
 }

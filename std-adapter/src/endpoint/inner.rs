@@ -1,77 +1,38 @@
 //! What an endpoint is made of, in any of its states.
 
 use super::*;
+use driver::sealed::Ends;
 
 /// An endpoint in any of its states.
 pub(crate) struct Inner<D: Driver, C: 'static> {
-    pub(super) sends: ManuallyDrop<SendQueue<'static, D::SendPort, C, DEPTH>>,
-    pub(super) recvs: ManuallyDrop<RecvQueue<'static, D::RecvPort, C, DEPTH>>,
-    pub(super) send_link: SendLink<'static, CHAIN, SGES>,
-    pub(super) recv_link: RecvLink<'static, CHAIN, SGES>,
-    pub(super) send_staging: ManuallyDrop<Lent<SendStaging<CHAIN, SGES>>>,
-    pub(super) recv_staging: ManuallyDrop<Lent<RecvStaging<CHAIN, SGES>>>,
+    pub(super) pair: Pair<D, C>,
+    pub(super) links: Links,
     pub(super) sent: Completions<D::PollPort, 16>,
     pub(super) received: Completions<D::PollPort, 16>,
     pub(super) strays: u64,
     pub(super) idle: Idle,
-    pub(super) inline: u32,
     /// How the connection ended, once that was seen.
     pub(super) end: Option<WaitError>,
     pub(super) pool: Option<BlockPool>,
-    /// Last, because the ports above post to its queue pair.
-    pub(super) driver: D,
 }
 
 impl<D: Driver, C: 'static> Inner<D, C> {
     pub(crate) fn new(
-        mut driver: D,
-        send_port: D::SendPort,
-        recv_port: D::RecvPort,
+        ends: Ends<D>,
         sent: D::PollPort,
         received: D::PollPort,
         options: &Options,
-        inline: u32,
     ) -> Result<Self, EndpointError> {
-        let pool = BlockPool::new(&mut driver, options.blocks, options.block_len)?;
-        let (send_config, recv_config) = driver.configs();
-        let (send_lent, send_slots) = Lent::new(SendSlots::new());
-        let (recv_lent, recv_slots) = Lent::new(RecvSlots::new());
-        let sends = SendQueue::new(send_port, send_slots, send_config);
-        let recvs = RecvQueue::new(recv_port, recv_slots, recv_config);
-        let (sends, recvs) = match (sends, recvs) {
-            (Ok(sends), Ok(recvs)) => (sends, recvs),
-            (sends, recvs) => {
-                let error = sends.err().or(recvs.err());
-                // SAFETY: the queues that borrowed the slots are gone with the match.
-                unsafe {
-                    send_lent.free();
-                    recv_lent.free();
-                }
-                return Err(error.map_or(
-                    EndpointError::OutOfRange { what: "a depth", given: 0, min: 1, max: 1 },
-                    EndpointError::Config,
-                ));
-            }
-        };
-        // From here on the queues give their slots back themselves, by `into_storage`.
-        let _ = (ManuallyDrop::new(send_lent), ManuallyDrop::new(recv_lent));
-        let (send_staging, send_arrays) = Lent::new(SendStaging::new());
-        let (recv_staging, recv_arrays) = Lent::new(RecvStaging::new());
+        let pool = BlockPool::new(ends.driver.base(), options.blocks, options.block_len)?;
         Ok(Self {
-            sends: ManuallyDrop::new(sends),
-            recvs: ManuallyDrop::new(recvs),
-            send_link: send_arrays.link(),
-            recv_link: recv_arrays.link(),
-            send_staging: ManuallyDrop::new(send_staging),
-            recv_staging: ManuallyDrop::new(recv_staging),
+            pair: Pair::new(ends, None)?,
+            links: Links::new(),
             sent: Completions::new(sent, options.send_depth),
             received: Completions::new(received, options.recv_depth),
             strays: 0,
             idle: options.idle,
-            inline,
             end: None,
             pool: Some(pool),
-            driver,
         })
     }
 
@@ -81,7 +42,7 @@ impl<D: Driver, C: 'static> Inner<D, C> {
     }
 
     pub(super) fn share(&mut self, len: usize, rights: Rights) -> Result<Shared, EndpointError> {
-        self.driver.share(Pages::new(len)?, rights)
+        self.pair.driver.base().share(Pages::new(len)?, rights)
     }
 
     #[inline(always)]
@@ -89,31 +50,30 @@ impl<D: Driver, C: 'static> Inner<D, C> {
     where
         C: RecvBuffers,
     {
-        post_one!(self.recvs.reserve(&mut self.recv_link, 1), context, |chain, context| {
-            chain.push(context)
-        })
+        let (queue, link) = (&mut self.pair.recvs, &mut self.links.recv);
+        post_one!(queue.reserve(link, 1), context, |chain, context| chain.push(context))
     }
 
     #[inline(always)]
     pub(super) fn try_sent(&mut self) -> Result<Option<Ended<C>>, PollError> {
-        if let Some(ended) = self.sends.take() {
+        if let Some(ended) = self.pair.sends.take() {
             return Ok(Some(ended));
         }
         for completion in self.sent.poll()? {
-            self.strays += u64::from(self.sends.retire(completion).is_err());
+            self.strays += u64::from(self.pair.sends.retire(completion).is_err());
         }
-        Ok(self.sends.take())
+        Ok(self.pair.sends.take())
     }
 
     #[inline(always)]
     pub(super) fn try_received(&mut self) -> Result<Option<Ended<C>>, PollError> {
-        if let Some(ended) = self.recvs.take() {
+        if let Some(ended) = self.pair.recvs.take() {
             return Ok(Some(ended));
         }
         for completion in self.received.poll()? {
-            self.strays += u64::from(self.recvs.retire(completion).is_err());
+            self.strays += u64::from(self.pair.recvs.retire(completion).is_err());
         }
-        Ok(self.recvs.take())
+        Ok(self.pair.recvs.take())
     }
 
     #[inline(always)]
@@ -121,13 +81,6 @@ impl<D: Driver, C: 'static> Inner<D, C> {
         match side {
             Side::Send => self.try_sent(),
             Side::Recv => self.try_received(),
-        }
-    }
-
-    pub(super) fn in_flight(&self, side: Side) -> u32 {
-        match side {
-            Side::Send => self.sends.in_flight(),
-            Side::Recv => self.recvs.in_flight(),
         }
     }
 
@@ -163,7 +116,7 @@ impl<D: Driver, C: 'static> Inner<D, C> {
         side: Side,
         deadline: Deadline,
     ) -> Result<Option<Ended<C>>, WaitError> {
-        let in_flight = self.in_flight(side);
+        let in_flight = self.pair.in_flight(side);
         if let Some(end) = self.end() {
             // What was flushed is there at once; what is not there now has no completion.
             return match self.attempt(side)? {
@@ -191,7 +144,7 @@ impl<D: Driver, C: 'static> Inner<D, C> {
     /// How the connection has ended, if it has. What was seen first stays.
     pub(super) fn end(&mut self) -> Option<WaitError> {
         if self.end.is_none() {
-            self.end = self.driver.ended();
+            self.end = self.pair.driver.ended();
         }
         self.end
     }
@@ -203,91 +156,41 @@ impl<D: Driver, C: 'static> Inner<D, C> {
         side: Side,
         deadline: Deadline,
     ) -> Result<Option<Ended<C>>, WaitError> {
-        self.driver.arm(side)?;
+        self.pair.driver.arm(side)?;
         if let Some(ended) = self.attempt(side)? {
             return Ok(Some(ended));
         }
-        self.driver.sleep(deadline)?;
+        self.pair.driver.sleep(deadline)?;
         Ok(None)
     }
 
     /// Ends everything, and hands each context to `each`.
-    pub(super) fn finish(&mut self, deadline: Deadline, mut each: impl FnMut(Side, Ended<C>)) {
-        self.sends.close();
-        self.recvs.close();
-        if !self.driver.belongs_here() {
-            return;
-        }
-        self.driver.disconnect();
-        let mut quiet = None;
-        loop {
-            let before = (self.sends.in_flight(), self.recvs.in_flight());
-            while let Ok(Some(ended)) = self.try_sent() {
-                each(Side::Send, ended);
+    pub(super) fn finish(&mut self, deadline: Deadline, each: impl FnMut(Side, Ended<C>)) {
+        let Self { pair, sent, received, strays, .. } = self;
+        let fetch = |pair: &mut Pair<D, C>| {
+            for completion in sent.poll().into_iter().flatten() {
+                *strays += u64::from(pair.sends.retire(completion).is_err());
             }
-            while let Ok(Some(ended)) = self.try_received() {
-                each(Side::Recv, ended);
+            for completion in received.poll().into_iter().flatten() {
+                *strays += u64::from(pair.recvs.retire(completion).is_err());
             }
-            let (sends, recvs) = (self.sends.in_flight(), self.recvs.in_flight());
-            if before != (sends, recvs) {
-                quiet = None;
-            }
-            // Silent sends that were done before the end have no completion, and a flush is prompt.
-            let patience = || Deadline::after(SILENCE);
-            let is_silent = recvs == 0
-                && sends <= self.sends.silent()
-                && (sends == 0 || quiet.get_or_insert_with(patience).has_passed());
-            if is_silent || deadline.has_passed() {
-                break;
-            }
-            std::thread::yield_now();
-        }
-        if self.driver.destroy() {
-            // SAFETY: the queue pair is gone, and no device touches the buffers of its requests.
-            // Completions that are left in the completion queues are polled by nobody any more.
-            unsafe {
-                self.sends.abandon();
-                self.recvs.abandon();
-            }
-        }
-        while let Some(ended) = self.sends.take() {
-            each(Side::Send, ended);
-        }
-        while let Some(ended) = self.recvs.take() {
-            each(Side::Recv, ended);
-        }
+        };
+        pair.finish(deadline, fetch, each);
     }
 }
 
 impl<D: Driver, C: 'static> Drop for Inner<D, C> {
     fn drop(&mut self) {
         self.finish(Deadline::after(Duration::ZERO), |_, ended| drop(ended));
-        // SAFETY: each is taken once, here, and `self` is not used afterwards.
-        let (sends, recvs) =
-            unsafe { (ManuallyDrop::take(&mut self.sends), ManuallyDrop::take(&mut self.recvs)) };
-        // A queue that still has something in flight keeps its slots for ever, and counts them.
-        if let Ok((_, slots)) = sends.into_storage() {
-            // SAFETY: the slots came out of a box (`Inner::new`), and their queue is gone.
-            drop(unsafe { Box::from_raw(slots) });
-        }
-        if let Ok((_, slots)) = recvs.into_storage() {
-            // SAFETY: as above.
-            drop(unsafe { Box::from_raw(slots) });
-        }
-        // SAFETY: the links are not used any more, and have no drop of their own.
-        unsafe {
-            ManuallyDrop::take(&mut self.send_staging).free();
-            ManuallyDrop::take(&mut self.recv_staging).free();
-        }
     }
 }
 
 impl<D: Driver, C: 'static> fmt::Debug for Inner<D, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint")
-            .field("device", &self.driver.device_name())
-            .field("sends", &*self.sends)
-            .field("recvs", &*self.recvs)
+            .field("device", &self.pair.driver.base().device_name())
+            .field("sends", &*self.pair.sends)
+            .field("recvs", &*self.pair.recvs)
             .finish_non_exhaustive()
     }
 }

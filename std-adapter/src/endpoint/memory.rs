@@ -9,7 +9,7 @@ use nanoverbs_core::{
 };
 
 use super::EndpointError;
-use super::driver::sealed::{Backend, Release};
+use super::driver::sealed::{Base, Release};
 use crate::memory::{Keeper, Pages, SharedBuffer};
 
 /// Blocks of registered memory, all of one size. Dropped, it gives its memory back; when blocks are still
@@ -20,16 +20,12 @@ pub struct BlockPool {
 }
 
 impl BlockPool {
-    pub(super) fn new(
-        driver: &mut impl Backend,
-        count: usize,
-        len: usize,
-    ) -> Result<Self, EndpointError> {
+    pub(super) fn new(base: &impl Base, count: usize, len: usize) -> Result<Self, EndpointError> {
         drop(let_go_of_what_is_back());
         // Blocks start on cache lines of their own.
         let stride = len.next_multiple_of(64);
         let pages = Pages::new(count.saturating_mul(stride))?;
-        let (region, release) = driver.register(pages)?;
+        let (region, release) = base.register(pages)?;
         let headers: Box<[_]> = (0..count).map(|_| BlockHeader::new()).collect();
         let (root, headers) = (Box::leak(Box::new(PoolRoot::new())), Box::leak(headers));
         match Pool::new(root, headers, region, stride) {

@@ -46,12 +46,16 @@ macro_rules! post_one {
     }};
 }
 
+#[macro_use]
+mod operations;
+
 mod driver;
 mod error;
+pub mod hub;
 mod inner;
 mod memory;
-mod operations;
 mod options;
+mod pair;
 mod prepared;
 mod sleep;
 mod soft;
@@ -78,15 +82,16 @@ pub use split::{Halves, RecvHalf, SendHalf};
 pub use verbs::Verbs;
 
 use nanoverbs_core::{
-    Block, Cause, Completions, Ended, PollError, RecvBuffers, RecvChain, RecvLink, RecvQueue,
-    RecvSlots, RecvStaging, RemoteRegion, ReserveError, SendBuffers, SendChain, SendLink,
-    SendQueue, SendSlots, SendStaging, SubmitError, op,
+    Block, Cause, Completions, ConfigError, Ended, PollError, RKey, RecvBuffers, RecvChain,
+    RecvLink, RecvQueue, RecvSeat, RecvSlots, RemoteRegion, ReserveError, SendBuffers, SendChain,
+    SendLink, SendQueue, SendSeat, SendSlots, SubmitError, op,
 };
 
 use crate::Deadline;
 use crate::memory::{Pages, Rights};
-use driver::sealed::Backend;
-use storage::Lent;
+use driver::sealed::{Backend, Base};
+use pair::Pair;
+use storage::{Lent, Links};
 
 /// Requests in flight at a time, of either kind.
 pub(crate) const DEPTH: usize = 128;
@@ -111,151 +116,35 @@ pub type Receives<'e, D, C> =
 #[derive(Debug)]
 pub struct Endpoint<D: Driver, C: 'static>(Inner<D, C>);
 
+/// A queue, and the link for its requests.
+type SendSide<'e, D, C> = (
+    &'e mut SendQueue<'static, <D as Backend>::SendPort, C, DEPTH>,
+    &'e mut SendLink<'static, CHAIN, SGES>,
+);
+/// The same for receives.
+type RecvSide<'e, D, C> = (
+    &'e mut RecvQueue<'static, <D as Backend>::RecvPort, C, DEPTH>,
+    &'e mut RecvLink<'static, CHAIN, SGES>,
+);
+
 impl<D: Driver, C: 'static> Endpoint<D, C> {
+    #[inline(always)]
+    fn send_side(&mut self) -> SendSide<'_, D, C> {
+        (&mut self.0.pair.sends, &mut self.0.links.send)
+    }
+
+    #[inline(always)]
+    fn recv_side(&mut self) -> RecvSide<'_, D, C> {
+        (&mut self.0.pair.recvs, &mut self.0.links.recv)
+    }
+
     /// A free block of the endpoint's own memory, or `None` when all are out.
     #[inline(always)]
     pub fn block(&mut self) -> Option<Block> {
         self.0.block()
     }
 
-    /// Posts a receive into the buffers of `context`: all of each [`Block`], whatever length was set.
-    /// [`Ended::message`] is what came.
-    ///
-    /// # Errors
-    ///
-    /// [`PostError`] with the context.
-    #[doc(alias = "rdma_post_recv")]
-    #[doc(alias = "rdma_post_recvv")]
-    #[inline(always)]
-    pub fn post_recv(&mut self, context: C) -> Result<(), PostError<C>>
-    where
-        C: RecvBuffers,
-    {
-        self.0.post_recv(context)
-    }
-
-    /// Posts a SEND of the message in `context`, as long as [`Block::set_len`] has set it;
-    /// [`Endpoint::send_completion`] gives it back.
-    ///
-    /// # Errors
-    ///
-    /// [`PostError`] with the context.
-    #[doc(alias = "rdma_post_send")]
-    #[doc(alias = "rdma_post_sendv")]
-    #[inline(always)]
-    pub fn post_send(&mut self, context: C) -> Result<(), PostError<C>>
-    where
-        C: SendBuffers,
-    {
-        self.post(op::Send::new().signaled(), context)
-    }
-
-    /// Posts a SEND of the bytes of `context`, which are copied during the call. At most
-    /// [`Endpoint::inline`] bytes.
-    ///
-    /// # Errors
-    ///
-    /// [`PostError`] with the context.
-    #[doc(alias = "IBV_SEND_INLINE")]
-    #[inline(always)]
-    pub fn post_send_inline(&mut self, context: C) -> Result<(), PostError<C>>
-    where
-        C: AsRef<[u8]>,
-    {
-        let inner = &mut self.0;
-        post_one!(inner.sends.reserve(&mut inner.send_link, 1), context, |chain, context| {
-            chain.push_inline(op::Send::new().signaled(), context)
-        })
-    }
-
-    /// Posts a READ of `remote` into the buffers of `context`, one or several of them. It brings as many bytes as
-    /// they are long together: of a [`Block`] as many as [`Block::set_len`] has set, all of it if none were.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use nanoverbs::endpoint::{Options, SoftDevice};
-    /// # use nanoverbs::memory::Rights;
-    /// # use nanoverbs::nanoverbs_core::Block;
-    /// # static DEVICE: SoftDevice = SoftDevice::new();
-    /// # let [a, b] = Options::new().soft_pair::<Block>(&DEVICE)?;
-    /// # let deadline = Duration::from_secs(5);
-    /// # let mut client = a.no_receives().establish(deadline)?;
-    /// # let mut server = b.no_receives().establish(deadline)?;
-    /// let shared = server.share(4096, Rights::READ_SOURCE)?;
-    /// shared.write_at(0, b"hello, world")?;
-    ///
-    /// let mut block = client.block().expect("a block is free");
-    /// block.set_len(5)?;
-    /// client.post_read(shared.advertise(), block)?;
-    /// assert_eq!(client.send_completion(deadline)?.message(), Some(&b"hello"[..]));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`PostError`] with the context.
-    #[doc(alias = "rdma_post_read")]
-    #[doc(alias = "rdma_post_readv")]
-    #[inline(always)]
-    pub fn post_read(&mut self, remote: RemoteRegion, context: C) -> Result<(), PostError<C>>
-    where
-        C: RecvBuffers,
-    {
-        self.post(op::Read::new(remote).signaled(), context)
-    }
-
-    /// Posts a WRITE of the message in `context` to `remote`.
-    ///
-    /// # Errors
-    ///
-    /// [`PostError`] with the context.
-    #[doc(alias = "rdma_post_write")]
-    #[doc(alias = "rdma_post_writev")]
-    #[inline(always)]
-    pub fn post_write(&mut self, remote: RemoteRegion, context: C) -> Result<(), PostError<C>>
-    where
-        C: SendBuffers,
-    {
-        self.post(op::Write::new(remote).signaled(), context)
-    }
-
-    /// Posts any operation, with the flags that it has. One without `signaled` ends together with a later
-    /// one that has it.
-    ///
-    /// # Errors
-    ///
-    /// [`PostError`] with the context.
-    #[inline(always)]
-    pub fn post<O: op::Operation<C>>(
-        &mut self,
-        operation: O,
-        context: C,
-    ) -> Result<(), PostError<C>> {
-        let inner = &mut self.0;
-        post_one!(inner.sends.reserve(&mut inner.send_link, 1), context, |chain, context| {
-            chain.push(operation, context)
-        })
-    }
-
-    /// Starts a chain of up to `n` sends that go out behind one doorbell.
-    ///
-    /// # Errors
-    ///
-    /// [`ReserveError`] when they do not all fit now.
-    #[inline(always)]
-    pub fn reserve_sends(&mut self, n: usize) -> Result<Sends<'_, D, C>, ReserveError> {
-        self.0.sends.reserve(&mut self.0.send_link, n)
-    }
-
-    /// Starts a chain of up to `n` receives that are posted with one call.
-    ///
-    /// # Errors
-    ///
-    /// [`ReserveError`] when they do not all fit now.
-    #[inline(always)]
-    pub fn reserve_receives(&mut self, n: usize) -> Result<Receives<'_, D, C>, ReserveError> {
-        self.0.recvs.reserve(&mut self.0.recv_link, n)
-    }
+    verbs!();
 
     /// The next send that has ended: the oldest one. Waits for it.
     ///
@@ -318,37 +207,37 @@ impl<D: Driver, C: 'static> Endpoint<D, C> {
 
     /// The device behind it.
     pub fn device_name(&self) -> String {
-        self.0.driver.device_name()
+        self.0.pair.driver.base().device_name()
     }
 
     /// Bytes that may travel inline, as granted.
     pub const fn inline(&self) -> u32 {
-        self.0.inline
+        self.0.pair.inline
     }
 
     /// Sends in flight.
     pub fn sends_in_flight(&self) -> u32 {
-        self.0.sends.in_flight()
+        self.0.pair.sends.in_flight()
     }
 
     /// Receives that are posted.
     pub fn receives_posted(&self) -> u32 {
-        self.0.recvs.in_flight()
+        self.0.pair.recvs.in_flight()
     }
 
     /// READs and atomics that may be outstanding, and how many are.
     pub fn reads(&self) -> (u32, u32) {
-        self.0.sends.reads()
+        self.0.pair.sends.reads()
     }
 
     /// Why sends are refused, if they are.
     pub fn closed(&self) -> Option<Cause> {
-        self.0.sends.closed().or(self.0.recvs.closed())
+        self.0.pair.sends.closed().or(self.0.pair.recvs.closed())
     }
 
     /// Bytes that the peer sent along when it connected or accepted, and zeros behind them.
     pub fn private_data(&self) -> &[u8] {
-        self.0.driver.private_data()
+        self.0.pair.driver.private_data()
     }
 
     /// Completions that belonged to nothing here. Not 0 points to a device that repeats itself.

@@ -1,4 +1,4 @@
-//! The sizes and habits of an endpoint, before it exists.
+//! The sizes and habits of an endpoint or a hub, before it exists.
 
 use super::EndpointError;
 #[cfg(feature = "librdmacm")]
@@ -22,7 +22,7 @@ pub enum Idle {
     },
 }
 
-/// The sizes and habits of an endpoint.
+/// The sizes and habits of an endpoint, or of the members of a hub.
 ///
 /// ```
 /// use nanoverbs::endpoint::Options;
@@ -41,6 +41,7 @@ pub struct Options {
     pub(super) block_len: usize,
     pub(super) idle: Idle,
     pub(super) soft_rnr_retry: u32,
+    pub(super) budget: u32,
     #[cfg(feature = "librdmacm")]
     pub(super) params: ConnectParams,
     #[cfg(feature = "librdmacm")]
@@ -65,6 +66,7 @@ impl Options {
             block_len: 4096,
             idle: Idle::SpinThenWait { spins: 1000 },
             soft_rnr_retry: 1 << 24,
+            budget: 8,
             #[cfg(feature = "librdmacm")]
             params: ConnectParams::new(),
             #[cfg(feature = "librdmacm")]
@@ -92,15 +94,15 @@ impl Options {
         self
     }
 
-    /// The endpoint's own registered memory: `count` blocks of `len` bytes, rounded up to whole cache lines of
-    /// 64.
+    /// The endpoint's own registered memory, or that of all members of a hub together: `count` blocks of `len`
+    /// bytes, rounded up to whole cache lines of 64.
     pub const fn blocks(mut self, count: usize, len: usize) -> Self {
         self.blocks = count;
         self.block_len = len;
         self
     }
 
-    /// How it waits.
+    /// How it waits. A hub does not: its poller, or its event loop does.
     pub const fn idle(mut self, idle: Idle) -> Self {
         self.idle = idle;
         self
@@ -110,6 +112,13 @@ impl Options {
     /// given before a send fails. 2^24 by default.
     pub const fn soft_rnr_retry(mut self, polls: u32) -> Self {
         self.soft_rnr_retry = polls;
+        self
+    }
+
+    /// In a hub: how many outcomes of one member are handed out before the next member has its turn. 8 by default,
+    /// and 1 at least.
+    pub const fn budget(mut self, outcomes: u32) -> Self {
+        self.budget = outcomes;
         self
     }
 

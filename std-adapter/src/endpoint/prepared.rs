@@ -2,6 +2,7 @@
 
 use nanoverbs_core::{Block, RecvBuffers, ReserveError};
 
+use super::driver::sealed::Base;
 use super::{
     Driver, Endpoint, EndpointError, Inner, PostError, ReceiveError, Refusal, Sends, Shared, Step,
 };
@@ -86,12 +87,12 @@ macro_rules! before_connecting {
 
         /// Bytes that the peer sent along with its request, and zeros behind them.
         pub fn private_data(&self) -> &[u8] {
-            self.0.driver.private_data()
+            self.0.pair.driver.private_data()
         }
 
         /// The device behind it.
         pub fn device_name(&self) -> String {
-            self.0.driver.device_name()
+            self.0.pair.driver.base().device_name()
         }
 
         /// Tries to start a chain of sends, which is too early: shows what a queue says then.
@@ -100,7 +101,7 @@ macro_rules! before_connecting {
         ///
         /// [`ReserveError::NotConnected`].
         pub fn reserve_sends(&mut self, n: usize) -> Result<Sends<'_, D, C>, ReserveError> {
-            self.0.sends.reserve(&mut self.0.send_link, n)
+            self.0.pair.sends.reserve(&mut self.0.links.send, n)
         }
     };
 }
@@ -169,7 +170,7 @@ impl<D: Driver, C: 'static> Ready<D, C> {
     #[doc(alias = "rdma_connect")]
     #[doc(alias = "rdma_accept")]
     pub fn start(mut self) -> Result<Establishing<D, C>, EndpointError> {
-        self.0.driver.start()?;
+        self.0.pair.driver.start()?;
         Ok(Establishing(self.0))
     }
 
@@ -196,7 +197,7 @@ impl<D: Driver, C: 'static> Establishing<D, C> {
     ///
     /// As for [`Ready::establish`].
     pub fn poll(mut self) -> Result<Step<Endpoint<D, C>, Self>, EndpointError> {
-        Ok(match self.0.driver.poll_established()? {
+        Ok(match self.0.pair.driver.poll_established()? {
             Some(reads) => Step::Done(self.connected(reads)),
             None => Step::Pending(self),
         })
@@ -208,13 +209,12 @@ impl<D: Driver, C: 'static> Establishing<D, C> {
     ///
     /// As for [`Ready::establish`].
     pub fn wait(mut self, deadline: impl Into<Deadline>) -> Result<Endpoint<D, C>, EndpointError> {
-        let reads = self.0.driver.wait_established(deadline.into())?;
+        let reads = self.0.pair.driver.wait_established(deadline.into())?;
         Ok(self.connected(reads))
     }
 
     fn connected(mut self, reads: u8) -> Endpoint<D, C> {
-        self.0.sends.set_reads(reads);
-        self.0.sends.open();
+        self.0.pair.open(reads);
         Endpoint(self.0)
     }
 
@@ -234,7 +234,7 @@ impl<D: Driver, C: 'static> Establishing<D, C> {
     before_connecting!();
 }
 
-fn refused<C>(error: PostError<C>) -> EndpointError {
+pub(super) fn refused<C>(error: PostError<C>) -> EndpointError {
     EndpointError::Receive(ReceiveError::Refused(match error {
         PostError::Refused { cause, .. } => cause,
         PostError::Unknown { code } => Refusal::Device { code },

@@ -17,8 +17,8 @@ impl<D: Driver, C: 'static> Endpoint<D, C> {
     /// [`WaitError`] when the device cannot be polled or armed any more.
     pub fn arm(&mut self) -> Result<Armed, WaitError> {
         let inner = &mut self.0;
-        inner.driver.arm(Side::Send)?;
-        inner.driver.arm(Side::Recv)?;
+        inner.pair.driver.arm(Side::Send)?;
+        inner.pair.driver.arm(Side::Recv)?;
         // What came before the arming brings no event.
         Ok(if inner.collect()? { Armed::Ready } else { Armed::Quiet })
     }
@@ -26,7 +26,7 @@ impl<D: Driver, C: 'static> Endpoint<D, C> {
     /// Adds what ends a sleep: completions of an armed endpoint, and news of its connection. On the soft
     /// device, which raises no events, the sleep is made short instead.
     pub fn sources<'s>(&'s self, sources: &mut Sources<'s>) {
-        self.0.driver.sources(sources);
+        self.0.pair.driver.sources(sources);
     }
 
     /// How the connection has ended, if it has: [`WaitError::Disconnected`] when the peer said goodbye,
@@ -46,11 +46,11 @@ impl<D: Driver, C: 'static> Inner<D, C> {
     /// Polls both completion queues; says whether there is an outcome to take.
     fn collect(&mut self) -> Result<bool, WaitError> {
         for completion in self.sent.poll()? {
-            self.strays += u64::from(self.sends.retire(completion).is_err());
+            self.strays += u64::from(self.pair.sends.retire(completion).is_err());
         }
         for completion in self.received.poll()? {
-            self.strays += u64::from(self.recvs.retire(completion).is_err());
+            self.strays += u64::from(self.pair.recvs.retire(completion).is_err());
         }
-        Ok(self.sends.ended() > 0 || self.recvs.ended() > 0)
+        Ok(self.pair.sends.ended() > 0 || self.pair.recvs.ended() > 0)
     }
 }

@@ -47,13 +47,13 @@ impl<D: Driver, C: 'static> Endpoint<D, C> {
         let inner = &mut self.0;
         Halves {
             send: SendHalf {
-                queue: &mut inner.sends,
-                link: &mut inner.send_link,
+                queue: &mut inner.pair.sends,
+                link: &mut inner.links.send,
                 completions: &mut inner.sent,
             },
             recv: RecvHalf {
-                queue: &mut inner.recvs,
-                link: &mut inner.recv_link,
+                queue: &mut inner.pair.recvs,
+                link: &mut inner.links.recv,
                 completions: &mut inner.received,
             },
             pool: inner.pool.as_mut(),

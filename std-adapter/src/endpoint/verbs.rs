@@ -7,7 +7,8 @@ use std::sync::Arc;
 use nanoverbs_core::op::BindWindow;
 use nanoverbs_core::{Domain, RKey, RecvConfig, Region, SendConfig, SharedRegion};
 
-use super::driver::sealed::{Backend, Release};
+use super::driver::sealed::{Backend, Base, Ends, Release};
+use super::hub::VerbsGround;
 use super::{EndpointError, Establishing, Inner, Options, Prepared, Shared, Side, WaitError};
 use crate::cm::{
     Accepting, ConnectParams, Connecting, Connection, Connector, Incoming, Listener, Outgoing,
@@ -28,8 +29,15 @@ pub struct Verbs {
     sent: Arc<CompletionQueue>,
     received: Arc<CompletionQueue>,
     channel: Arc<CompletionChannel>,
-    domain: Arc<ProtectionDomain>,
+    base: VerbsBase,
     params: ConnectParams,
+}
+
+/// A protection domain of a real device.
+#[derive(Clone, Debug)]
+#[expect(unnameable_types, reason = "the sealed traits speak of it")]
+pub struct VerbsBase {
+    pub(super) domain: Arc<ProtectionDomain>,
 }
 
 /// How far the connection is.
@@ -72,11 +80,8 @@ impl Options {
     ) -> Result<Prepared<Verbs, C>, EndpointError> {
         self.check()?;
         let parts = Parts::new(&self, route.device())?;
-        let options = parts.options;
-        let pending =
-            route.create_queue_pair(&parts.domain, &parts.sent, &parts.received, options)?;
-        let queue_pair = Arc::clone(pending.queue_pair());
-        parts.prepared(&self, Stage::Outgoing(Box::new(pending)), queue_pair)
+        let ends = parts.on_route(&self, route)?;
+        parts.prepared(&self, ends)
     }
 
     /// An endpoint for the next peer that connects to `listener`: post receives, then establish.
@@ -105,11 +110,8 @@ impl Options {
     ) -> Result<Prepared<Verbs, C>, EndpointError> {
         self.check()?;
         let parts = Parts::new(&self, request.device())?;
-        let options = parts.options;
-        let pending =
-            request.create_queue_pair(&parts.domain, &parts.sent, &parts.received, options)?;
-        let queue_pair = Arc::clone(pending.queue_pair());
-        parts.prepared(&self, Stage::Incoming(Box::new(pending)), queue_pair)
+        let ends = parts.on_request(&self, request)?;
+        parts.prepared(&self, ends)
     }
 }
 
@@ -118,36 +120,49 @@ impl<C: 'static> Prepared<Verbs, C> {
     /// name, memory of this endpoint for example, exists only now. How many can is checked by
     /// [`Ready::establish`](super::Ready::establish).
     pub fn send_along(&mut self, private_data: &[u8]) {
-        self.0.driver.params = self.0.driver.params.private_data(private_data);
+        self.0.pair.driver.send_along(private_data);
     }
 }
 
 impl<C: 'static> Establishing<Verbs, C> {
     /// Its name on a shared channel: that of its route or its request.
     pub fn token(&self) -> Option<Token> {
-        match &self.0.driver.stage {
-            Stage::Connecting(step) => Some(step.token()),
-            Stage::Accepting(step) => Some(step.token()),
-            Stage::Connected(connection) => Some(connection.token()),
-            Stage::Outgoing(_) | Stage::Incoming(_) | Stage::Over => None,
-        }
+        self.0.pair.driver.token()
     }
 }
 
 /// Readable when [`poll`](Establishing::poll) may get further.
 impl<C: 'static> AsFd for Establishing<Verbs, C> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.0.driver.stage {
+        match &self.0.pair.driver.stage {
             Stage::Connecting(step) => step.as_fd(),
             Stage::Accepting(step) => step.as_fd(),
             Stage::Connected(connection) => connection.as_fd(),
             // It has failed, and there is nothing to wait for but completions.
-            Stage::Outgoing(_) | Stage::Incoming(_) | Stage::Over => self.0.driver.channel.as_fd(),
+            Stage::Outgoing(_) | Stage::Incoming(_) | Stage::Over => {
+                self.0.pair.driver.channel.as_fd()
+            }
         }
     }
 }
 
 impl Verbs {
+    /// Its name on a shared channel; `None` when it has failed.
+    pub(super) fn token(&self) -> Option<Token> {
+        match &self.stage {
+            Stage::Outgoing(step) => Some(step.token()),
+            Stage::Incoming(step) => Some(step.token()),
+            Stage::Connecting(step) => Some(step.token()),
+            Stage::Accepting(step) => Some(step.token()),
+            Stage::Connected(connection) => Some(connection.token()),
+            Stage::Over => None,
+        }
+    }
+
+    pub(super) fn send_along(&mut self, private_data: &[u8]) {
+        self.params = self.params.private_data(private_data);
+    }
+
     /// The connection stands; says how many READs may be outstanding.
     fn stands(&mut self, connection: Connection) -> u8 {
         let reads = connection.reads().reads_out;
@@ -163,53 +178,91 @@ impl Verbs {
 }
 
 /// What a queue pair is made of.
-struct Parts {
-    domain: Arc<ProtectionDomain>,
-    channel: Arc<CompletionChannel>,
-    sent: Arc<CompletionQueue>,
-    received: Arc<CompletionQueue>,
-    options: QueuePairOptions,
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) base: VerbsBase,
+    pub(super) channel: Arc<CompletionChannel>,
+    pub(super) sent: Arc<CompletionQueue>,
+    pub(super) received: Arc<CompletionQueue>,
 }
 
 impl Parts {
     fn new(options: &Options, device: &Arc<Device>) -> Result<Self, EndpointError> {
         let channel = CompletionChannel::new(device)?;
-        let sizes = QueuePairOptions::new(options.send_depth, options.recv_depth)
-            .sges(options.sges.into(), options.sges.into())
-            .inline(options.inline);
         Ok(Self {
-            domain: device.domain()?,
+            base: VerbsBase { domain: device.domain()? },
             sent: CompletionQueue::new(device, options.send_depth, Some(&channel))?,
             received: CompletionQueue::new(device, options.recv_depth, Some(&channel))?,
             channel,
-            options: if options.is_apart { sizes.apart() } else { sizes },
         })
+    }
+
+    /// A queue pair for a peer that will be asked.
+    pub(super) fn on_route(
+        &self,
+        options: &Options,
+        route: Route,
+    ) -> Result<Ends<Verbs>, EndpointError> {
+        let (domain, sizes) = (&self.base.domain, sizes(options));
+        let pending = route.create_queue_pair(domain, &self.sent, &self.received, sizes)?;
+        let queue_pair = Arc::clone(pending.queue_pair());
+        self.ends(options, Stage::Outgoing(Box::new(pending)), queue_pair)
+    }
+
+    /// A queue pair for a peer that asked.
+    pub(super) fn on_request(
+        &self,
+        options: &Options,
+        request: Request,
+    ) -> Result<Ends<Verbs>, EndpointError> {
+        let (domain, sizes) = (&self.base.domain, sizes(options));
+        let pending = request.create_queue_pair(domain, &self.sent, &self.received, sizes)?;
+        let queue_pair = Arc::clone(pending.queue_pair());
+        self.ends(options, Stage::Incoming(Box::new(pending)), queue_pair)
+    }
+
+    fn ends(
+        &self,
+        options: &Options,
+        stage: Stage,
+        queue_pair: Arc<QueuePair>,
+    ) -> Result<Ends<Verbs>, EndpointError> {
+        // SAFETY: the ports go into the queues of an endpoint or of a hub's member, which end before their
+        // driver lets go of the queue pair, and which refuse sends until the connection stands.
+        let (send, recv) = unsafe { (queue_pair.send_port()?, queue_pair.recv_port()?) };
+        let inline = queue_pair.inline();
+        let driver = Verbs {
+            stage,
+            queue_pair: Some(queue_pair),
+            sent: Arc::clone(&self.sent),
+            received: Arc::clone(&self.received),
+            channel: Arc::clone(&self.channel),
+            base: self.base.clone(),
+            params: options.params,
+        };
+        Ok(Ends { driver, send, recv, inline })
     }
 
     fn prepared<C: 'static>(
         self,
         options: &Options,
-        stage: Stage,
-        queue_pair: Arc<QueuePair>,
+        ends: Ends<Verbs>,
     ) -> Result<Prepared<Verbs, C>, EndpointError> {
-        // SAFETY: the ports go into the queues of an endpoint, which end before its driver lets go of
-        // the queue pair, and which refuse sends until the connection stands.
-        let (send_port, recv_port) = unsafe { (queue_pair.send_port()?, queue_pair.recv_port()?) };
-        let taken = |_| CallError::new("ibv_poll_cq", libc::EBUSY);
-        let sent = self.sent.poll_port().map_err(taken)?;
-        let received = self.received.poll_port().map_err(taken)?;
-        let inline = queue_pair.inline();
-        let driver = Verbs {
-            stage,
-            queue_pair: Some(queue_pair),
-            sent: self.sent,
-            received: self.received,
-            channel: self.channel,
-            domain: self.domain,
-            params: options.params,
-        };
-        Inner::new(driver, send_port, recv_port, sent, received, options, inline).map(Prepared)
+        let (sent, received) = (poll_port(&self.sent)?, poll_port(&self.received)?);
+        Inner::new(ends, sent, received, options).map(Prepared)
     }
+}
+
+fn sizes(options: &Options) -> QueuePairOptions {
+    let sizes = QueuePairOptions::new(options.send_depth, options.recv_depth)
+        .sges(options.sges.into(), options.sges.into())
+        .inline(options.inline);
+    if options.is_apart { sizes.apart() } else { sizes }
+}
+
+/// The way to poll a completion queue that nobody else polls.
+pub(super) fn poll_port(queue: &Arc<CompletionQueue>) -> Result<port::PollPort, EndpointError> {
+    Ok(queue.poll_port().map_err(|_| CallError::new("ibv_poll_cq", libc::EBUSY))?)
 }
 
 // SAFETY: `destroy` says true only after `ibv_destroy_qp` was called for the last handle: then no
@@ -218,57 +271,19 @@ unsafe impl Backend for Verbs {
     type SendPort = port::SendPort;
     type RecvPort = port::RecvPort;
     type PollPort = port::PollPort;
-    type Window = MemoryWindow;
+    type Base = VerbsBase;
+    type Ground = VerbsGround;
+    type Request = Request;
 
-    fn belongs_here(&self) -> bool {
-        !self.domain.device().is_parents()
-    }
-
-    fn device_name(&self) -> String {
-        self.domain.device().name().to_owned()
-    }
-
-    fn domain(&self) -> Domain {
-        self.domain.id()
+    fn base(&self) -> &VerbsBase {
+        &self.base
     }
 
     fn configs(&self) -> (SendConfig, RecvConfig) {
-        let (sends, recvs) = (SendConfig::new(self.domain.id()), RecvConfig::new(self.domain.id()));
+        let (sends, recvs) =
+            (SendConfig::new(self.base.domain.id()), RecvConfig::new(self.base.domain.id()));
         let Some(qp) = &self.queue_pair else { return (sends.depth(0), recvs.depth(0)) };
         (qp.send_config(), qp.recv_config())
-    }
-
-    fn register(&mut self, pages: Pages) -> Result<(Region, Release<Region>), EndpointError> {
-        let memory = LocalMemory::register(pages, &self.domain).map_err(|error| error.cause)?;
-        let release: Release<Region> = Box::new(|region| drop(memory::release(region)));
-        Ok((memory.into_region(), release))
-    }
-
-    fn share(&mut self, pages: Pages, rights: Rights) -> Result<Shared, EndpointError> {
-        let memory =
-            SharedMemory::register(pages, &self.domain, rights).map_err(|error| error.cause)?;
-        let release: Release<SharedRegion> =
-            Box::new(|region| drop(memory::release_shared(region)));
-        Ok(Shared::new(memory.into_region(), release))
-    }
-
-    fn window(&mut self) -> Result<MemoryWindow, EndpointError> {
-        Ok(MemoryWindow::new(&self.domain)?)
-    }
-
-    unsafe fn bind(
-        window: &mut MemoryWindow,
-        shared: &Shared,
-        offset: usize,
-        len: usize,
-        rights: Rights,
-    ) -> Result<BindWindow, WindowError> {
-        // SAFETY: the caller's promise: both are borrowed until the request has been posted.
-        unsafe { window.bind_kept(shared, offset, len, rights) }
-    }
-
-    fn opened(window: &mut MemoryWindow, key: RKey) {
-        window.opened(key);
     }
 
     fn start(&mut self) -> Result<(), EndpointError> {
@@ -336,7 +351,7 @@ unsafe impl Backend for Verbs {
         let Stage::Connected(connection) = &self.stage else { return Some(WaitError::Broken) };
         while let Ok(Some(_)) = connection.poll_event() {}
         // What the device has to say may end it as well; the events stay for who asks for them.
-        let _ = self.domain.device().look();
+        let _ = self.base.domain.device().look();
         if connection.said_goodbye() {
             return Some(WaitError::Disconnected);
         }
@@ -363,7 +378,7 @@ unsafe impl Backend for Verbs {
     fn sleep(&mut self, deadline: Deadline) -> Result<(), CallError> {
         match &self.stage {
             Stage::Connected(connection) if !connection.has_ended() => {
-                let device = self.domain.device().as_fd();
+                let device = self.base.domain.device().as_fd();
                 let fds = [self.channel.as_fd(), connection.as_fd(), device];
                 sys::wait_readable(fds, deadline).map(drop)
             }
@@ -390,5 +405,54 @@ unsafe impl Backend for Verbs {
             }
             Some(Ok(())) | None => true,
         }
+    }
+}
+
+impl Base for VerbsBase {
+    type Window = MemoryWindow;
+
+    fn belongs_here(&self) -> bool {
+        !self.domain.device().is_parents()
+    }
+
+    fn device_name(&self) -> String {
+        self.domain.device().name().to_owned()
+    }
+
+    fn domain(&self) -> Domain {
+        self.domain.id()
+    }
+
+    fn register(&self, pages: Pages) -> Result<(Region, Release<Region>), EndpointError> {
+        let memory = LocalMemory::register(pages, &self.domain).map_err(|error| error.cause)?;
+        let release: Release<Region> = Box::new(|region| drop(memory::release(region)));
+        Ok((memory.into_region(), release))
+    }
+
+    fn share(&self, pages: Pages, rights: Rights) -> Result<Shared, EndpointError> {
+        let memory =
+            SharedMemory::register(pages, &self.domain, rights).map_err(|error| error.cause)?;
+        let release: Release<SharedRegion> =
+            Box::new(|region| drop(memory::release_shared(region)));
+        Ok(Shared::new(memory.into_region(), release))
+    }
+
+    fn window(&self) -> Result<MemoryWindow, EndpointError> {
+        Ok(MemoryWindow::new(&self.domain)?)
+    }
+
+    unsafe fn bind(
+        window: &mut MemoryWindow,
+        shared: &Shared,
+        offset: usize,
+        len: usize,
+        rights: Rights,
+    ) -> Result<BindWindow, WindowError> {
+        // SAFETY: the caller's promise: both are borrowed until the request has been posted.
+        unsafe { window.bind_kept(shared, offset, len, rights) }
+    }
+
+    fn opened(window: &mut MemoryWindow, key: RKey) {
+        window.opened(key);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! [`Poller::builder`] says how it shall be; what the system does not grant is an error before it
 //! starts, never something less. [`Work`] says what it does: a closure, an endpoint with a handler
-//! ([`Drive`]), or a type of one's own. [`Poller::join`] gives the work back, with a [`Report`].
+//! ([`Drive`]), a hub with a host ([`Serve`]), or a type of one's own. [`Poller::join`] gives the work back, with a [`Report`].
 //!
 //! The poller's thread calls the work, and nobody else does. Its handles ([`StopHandle`], [`Waker`],
 //! [`Gauge`]) are for any thread. While there is work, a turn of the loop itself makes no system call,
@@ -63,6 +63,7 @@ mod drive;
 mod error;
 mod remote;
 mod run;
+mod serve;
 mod sources;
 mod work;
 
@@ -77,6 +78,7 @@ pub use drive::{Drive, Handler};
 pub use error::{Refused, SpawnError};
 pub use remote::{Gauge, Stats, StopHandle, Waker};
 pub use run::{End, Report};
+pub use serve::{Host, Serve};
 pub use work::{IdlePolicy, Sources, Turn, Woken, Work};
 
 use crate::{CallError, Cores, Deadline, sys};

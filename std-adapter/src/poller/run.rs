@@ -152,7 +152,7 @@ fn drain<W: Work>(work: &mut W, shared: &Shared, plan: Plan) -> End {
             Turn::Busy(count) => shared.counters.polled(count),
             turn @ (Turn::Idle | Turn::Pending) => {
                 shared.counters.polled(0);
-                if turn == Turn::Idle {
+                if turn == Turn::Idle && !work.is_pending() {
                     return End::Stopped { drained: true };
                 }
                 // What it waits for may need this core.

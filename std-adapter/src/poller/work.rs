@@ -28,11 +28,17 @@ pub enum Turn {
 /// The work of a poller. Everything is called from the poller's thread, and by nobody else.
 ///
 /// A closure `FnMut(usize) -> Turn` is work that spins; [`Woken`] makes it one that may sleep until another
-/// thread wakes it; [`Drive`](super::Drive) serves an endpoint.
+/// thread wakes it; [`Drive`](super::Drive) serves an endpoint, [`Serve`](super::Serve) a hub.
 pub trait Work {
     /// Deals with at most `batch` things, and returns. It must not block: while it runs the poller cannot be
     /// stopped. A panic ends the poller.
     fn turn(&mut self, batch: usize) -> Turn;
+
+    /// Whether something is under way that ends by itself, such as a send in flight: what [`Turn::Pending`] says,
+    /// for work that takes long to find out. Asked of a poller that is to stop, after an idle turn.
+    fn is_pending(&self) -> bool {
+        false
+    }
 
     /// Whether it can sleep: whether whatever brings new work then ends one of its
     /// [`sources`](Work::sources), or is followed by [`Waker::wake`](super::Waker::wake).

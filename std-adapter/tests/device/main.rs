@@ -13,6 +13,7 @@ mod ends;
 mod events;
 mod faults;
 mod field;
+mod hub;
 mod lookup;
 mod ops;
 mod poller;
