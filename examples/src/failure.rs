@@ -54,7 +54,12 @@ macro_rules! from_errors {
     )*};
 }
 
-from_errors!(nanoverbs::endpoint::EndpointError, nanoverbs::nanoverbs_core::OutOfRegion);
+from_errors!(
+    nanoverbs::endpoint::EndpointError,
+    nanoverbs::hub::AdmitError,
+    nanoverbs::hub::HubError,
+    nanoverbs::nanoverbs_core::OutOfRegion
+);
 
 #[cfg(feature = "librdmacm")]
 from_errors!(nanoverbs::cm::BindError, nanoverbs::cm::ListenError, nanoverbs::cm::ResolveError);

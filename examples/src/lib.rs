@@ -1,6 +1,6 @@
 //! Programs to start from, and what they share.
 //!
-//! [`atomic_counter`], [`pingpong`], [`readv`] and [`rping`] are one program each, with a few lines of `main` in `src/bin`.
+//! [`atomic_counter`], [`pingpong`], [`readv`], [`rping`] and [`target`] are one program each, with a few lines of `main` in `src/bin`.
 #![deny(unsafe_code)]
 
 pub mod failure;
@@ -20,6 +20,7 @@ pub mod atomic_counter;
 pub mod pingpong;
 pub mod readv;
 pub mod rping;
+pub mod target;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]

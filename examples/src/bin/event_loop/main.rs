@@ -9,6 +9,8 @@
 //! epoll watches three descriptors: the event channel of all connections, the completion channel of all
 //! queue pairs, and the device.
 //!
+//! This is the hard way, with queues of one's own: [`nanoverbs::Hub`] does the same, see the program `target`.
+//!
 //! `hub` is the loop's state, `peer` one connection, `epoll` the system calls.
 
 #[cfg(feature = "librdmacm")]
