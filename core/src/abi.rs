@@ -124,6 +124,23 @@ impl Sge {
     }
 }
 
+/// Eight bytes that hold `first` in front of `second`.
+#[inline(always)]
+pub(crate) const fn pair(first: u32, second: u32) -> u64 {
+    if cfg!(target_endian = "little") {
+        (first as u64) | ((second as u64) << 32)
+    } else {
+        (second as u64) | ((first as u64) << 32)
+    }
+}
+
+/// What [`pair`] was made of.
+#[inline(always)]
+pub(crate) const fn halves(pair: u64) -> (u32, u32) {
+    let (low, high) = (pair as u32, (pair >> 32) as u32);
+    if cfg!(target_endian = "little") { (low, high) } else { (high, low) }
+}
+
 /// The target of a READ or WRITE in a [`SendWr`].
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

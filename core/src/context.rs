@@ -68,6 +68,8 @@ pub unsafe trait RecvBuffers: 'static {
 pub struct SliceList<'a> {
     row: *mut Sge,
     max: u32,
+    /// How long a piece may be.
+    most: u32,
     len: u32,
     total: u64,
     /// The queue pair's.
@@ -81,16 +83,17 @@ pub struct SliceList<'a> {
 }
 
 impl SliceList<'_> {
-    /// An empty list over a row, for a queue pair with this tag.
+    /// An empty list over a row, for a queue pair with this tag whose messages have at most `most` bytes.
     ///
     /// # Safety
     ///
     /// `row` is valid for writes of `max` entries while the list lives.
     #[inline(always)]
-    pub(crate) unsafe fn new(row: *mut Sge, max: u32, tag: Tag, wanted: Wanted) -> Self {
+    pub(crate) unsafe fn new(row: *mut Sge, max: u32, most: u32, tag: Tag, wanted: Wanted) -> Self {
         Self {
             row,
             max,
+            most,
             len: 0,
             total: 0,
             tag,
@@ -104,20 +107,24 @@ impl SliceList<'_> {
     /// A list without a row, to look at the pieces of a request that was refused.
     pub(crate) fn inspector(tag: Tag, wanted: Wanted) -> Self {
         // SAFETY: no entry is ever written.
-        unsafe { Self::new(core::ptr::null_mut(), 0, tag, wanted) }
+        unsafe { Self::new(core::ptr::null_mut(), 0, u32::MAX, tag, wanted) }
     }
 
     /// Adds a piece. One of no length is left out: some devices read length 0 as 2 GiB.
     #[inline(always)]
     pub fn push(&mut self, slice: Slice) {
-        if slice.length == 0 {
+        // One compare for both: none of its length, and more than may be.
+        if slice.len().wrapping_sub(1) >= self.most {
+            if slice.len() != 0 {
+                self.difference = u32::MAX;
+            }
             return;
         }
         if self.len < self.max {
             // SAFETY: `len < max`, and the row is valid for `max` entries.
             let entry = unsafe { self.row.add(self.len as usize) };
             // SAFETY: as above.
-            unsafe { entry.write(Sge::new(slice.addr.as_ptr(), slice.length, slice.lkey)) };
+            unsafe { slice.write_to(entry) };
         }
         let difference = slice.tag.difference(self.tag);
         if self.wanted.fault(difference) != 0 {
@@ -125,7 +132,7 @@ impl SliceList<'_> {
         }
         self.difference |= difference;
         self.len = self.len.wrapping_add(1);
-        self.total = self.total.wrapping_add(u64::from(slice.length));
+        self.total = self.total.wrapping_add(u64::from(slice.len()));
     }
 
     /// How many pieces were added; may be more than fit.
@@ -140,10 +147,16 @@ impl SliceList<'_> {
         self.total
     }
 
-    /// Whether a piece belongs to another domain or lacks a right.
+    /// Whether a piece belongs to another domain, lacks a right, or is longer than a message.
     #[inline(always)]
     pub(crate) fn is_faulty(&self) -> bool {
         self.wanted.fault(self.difference) != 0
+    }
+
+    /// Whether its pieces are longer than a message only together.
+    #[inline(always)]
+    pub(crate) fn is_too_long(&self) -> bool {
+        self.len > 1 && self.total > u64::from(self.most)
     }
 
     /// Why the request is refused, of which at least one of these limits or a piece is the reason.

@@ -81,7 +81,7 @@ impl Datagram {
     fn message(&self, len: u32) -> Slice {
         let whole = self.block.slice();
         // SAFETY: a block of a datagram is at least as long as the prefix.
-        Slice { addr: unsafe { whole.addr.add(Self::PREFIX) }, length: len, ..whole }
+        Slice { addr: unsafe { whole.addr.add(Self::PREFIX) }, ..whole.first(len) }
     }
 
     #[inline(always)]
@@ -119,7 +119,7 @@ impl Arrived for Datagram {
         let len = len.min(self.block.capacity()).saturating_sub(Self::PREFIX);
         let message = self.message(len as u32);
         // SAFETY: the block owns its memory, which is initialised; the piece lies inside it.
-        unsafe { core::slice::from_raw_parts(message.addr.as_ptr(), message.length as usize) }
+        unsafe { core::slice::from_raw_parts(message.addr.as_ptr(), message.len() as usize) }
     }
 }
 

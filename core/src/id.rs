@@ -109,16 +109,16 @@ impl Id {
     }
 
     /// The one behind it. Once in 2^32 steps the sequence carries into the serial, which who steps
-    /// looks for by [`Id::has_carried_since`].
+    /// looks for by [`Id::has_carried_in`].
     #[inline(always)]
     pub(crate) const fn step(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
 
-    /// Whether the sequence has wrapped on the way from `start`, which is less than 2^32 steps long.
+    /// Whether the sequence has wrapped in the last `steps`.
     #[inline(always)]
-    pub(crate) const fn has_carried_since(self, start: Self) -> bool {
-        self.sequence() < start.sequence()
+    pub(crate) const fn has_carried_in(self, steps: u32) -> bool {
+        self.sequence() < steps
     }
 
     /// The id of the same queue with this sequence.
@@ -168,9 +168,9 @@ mod tests {
     #[test]
     fn a_step_over_the_end_is_seen() {
         let last = Id::first(Serial::send().unwrap()).with_sequence(u32::MAX);
-        let before = last.with_sequence(u32::MAX - 1);
-        assert!(!last.has_carried_since(before));
-        assert!(last.step().has_carried_since(last) && last.step().has_carried_since(before));
+        assert!(!last.has_carried_in(1) && !last.has_carried_in(1 << 16));
+        assert!(last.step().has_carried_in(1) && last.step().has_carried_in(2));
+        assert!(!last.step().step().has_carried_in(1) && last.step().step().has_carried_in(2));
         assert_eq!(last.step().sequence(), 0);
     }
 

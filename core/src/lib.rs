@@ -102,6 +102,7 @@ pub mod soft;
 
 #[expect(unsafe_code, reason = "reads the halves of an id apart")]
 mod id;
+#[expect(unsafe_code, reason = "reaches a slot by its sequence")]
 mod slot;
 
 #[expect(unsafe_code, reason = "copies to and from memory that a peer may touch")]

@@ -70,7 +70,7 @@ impl Part {
 
     #[inline(always)]
     fn slice(&self) -> Slice {
-        Slice { length: self.len, ..self.block.slice() }
+        self.block.slice().first(self.len)
     }
 }
 

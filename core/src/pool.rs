@@ -11,9 +11,10 @@ use core::fmt;
 use core::ops::{Deref, DerefMut};
 use core::ptr::{self, NonNull};
 
+use crate::abi::LKey;
 use crate::arrived::Arrived;
 use crate::context::{RecvBuffers, SendBuffers, SliceList};
-use crate::region::{OutOfRegion, Region, Slice};
+use crate::region::{Extent, OutOfRegion, Region, Slice};
 use crate::sync::{AtomicPtr, Cell, Ordering, const_unless_loom};
 
 /// What a block is behind its pointer. Pools are made over an array of these.
@@ -22,12 +23,13 @@ pub struct BlockHeader {
     body: Body,
 }
 
-/// Written when the pool is made; `len` by who holds the block.
+/// Written when the pool is made; the length of the message by who holds the block.
 struct Body {
-    /// The whole block; `None` until a pool uses the header.
-    slice: Option<Slice>,
+    /// The message, from the start of the block on; `None` until a pool uses the header.
+    message: Option<Slice>,
+    /// How long the block is.
+    whole: Extent,
     root: *const PoolRoot,
-    len: u32,
 }
 
 // SAFETY: a header is reached by the pool that owns it or by the one block that it is.
@@ -39,7 +41,11 @@ impl BlockHeader {
         pub fn new() -> Self {
             Self {
                 next: Cell::new(ptr::null_mut()),
-                body: Body { slice: None, root: ptr::null(), len: 0 },
+                body: Body {
+                    message: None,
+                    whole: Extent::new(0, LKey::from_raw(0)),
+                    root: ptr::null(),
+                },
             }
         }
     }
@@ -146,7 +152,7 @@ impl Pool {
             };
             // SAFETY: `index` is inside the slice of headers, which nobody else has.
             let header = unsafe { first.add(index) };
-            let body = Body { slice: Some(slice), root: root.as_ptr(), len: slice.len() };
+            let body = Body { message: Some(slice), whole: slice.extent, root: root.as_ptr() };
             // SAFETY: as above.
             unsafe { (*header.as_ptr()).body = body };
             // SAFETY: as above.
@@ -169,10 +175,8 @@ impl Pool {
         let header = NonNull::new(self.free)?;
         // SAFETY: a header on the free list is reached by the pool alone.
         self.free = unsafe { header.as_ref() }.next.with(|next| unsafe { *next });
-        let block = Block(header);
-        let len = block.slice().len();
-        // SAFETY: the block was just made, and nobody else has it.
-        unsafe { (*header.as_ptr()).body.len = len };
+        let mut block = Block(header);
+        block.set_extent(block.body().whole);
         Some(block)
     }
 
@@ -288,29 +292,42 @@ impl Block {
         unsafe { &(*self.0.as_ptr()).body }
     }
 
+    /// The message.
+    #[inline(always)]
+    fn message(&self) -> Slice {
+        // SAFETY: a header becomes a block through a pool only, which has set its slice.
+        unsafe { self.body().message.unwrap_unchecked() }
+    }
+
     /// The whole block.
     #[inline(always)]
     pub(crate) fn slice(&self) -> Slice {
-        // SAFETY: a header becomes a block through a pool only, which has set its slice.
-        unsafe { self.body().slice.unwrap_unchecked() }
+        Slice { extent: self.body().whole, ..self.message() }
+    }
+
+    /// Sets the length of the message, which the caller keeps at most the capacity.
+    #[inline(always)]
+    fn set_extent(&mut self, extent: Extent) {
+        // SAFETY: the block is borrowed exclusively, and with it the body, whose slice the pool has set.
+        unsafe { (*self.0.as_ptr()).body.message.as_mut().unwrap_unchecked().extent = extent };
     }
 
     /// Bytes in the message.
     #[inline(always)]
     pub fn len(&self) -> usize {
-        self.body().len as usize
+        self.message().len() as usize
     }
 
     /// Whether the message is empty.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.body().len == 0
+        self.len() == 0
     }
 
     /// Bytes that the message may have.
     #[inline(always)]
     pub fn capacity(&self) -> usize {
-        self.slice().len() as usize
+        self.body().whole.length() as usize
     }
 
     /// Sets the length of the message: how much a SEND, WRITE or READ moves. The bytes stay as they are. A
@@ -321,11 +338,10 @@ impl Block {
     /// [`OutOfRegion`] when `len` is more than the capacity; nothing has changed then.
     #[inline(always)]
     pub fn set_len(&mut self, len: usize) -> Result<(), OutOfRegion> {
-        let capacity = self.slice().len();
+        let capacity = self.body().whole.length();
         match u32::try_from(len) {
             Ok(short) if short <= capacity => {
-                // SAFETY: the block is borrowed exclusively, and with it the body.
-                unsafe { (*self.0.as_ptr()).body.len = short };
+                self.set_extent(self.body().whole.with_length(short));
                 Ok(())
             }
             _ => Err(OutOfRegion { offset: 0, len: len as u64, region_len: capacity.into() }),
@@ -385,8 +401,7 @@ impl fmt::Debug for Block {
 unsafe impl SendBuffers for Block {
     #[inline(always)]
     fn gather(&self, list: &mut SliceList<'_>) {
-        let whole = self.slice();
-        list.push(Slice { length: self.body().len, ..whole });
+        list.push(self.message());
     }
 }
 
@@ -394,10 +409,8 @@ unsafe impl SendBuffers for Block {
 unsafe impl RecvBuffers for Block {
     #[inline(always)]
     fn scatter(&mut self, list: &mut SliceList<'_>) {
-        let whole = self.slice();
-        // SAFETY: the block is borrowed exclusively, and with it the body.
-        unsafe { (*self.0.as_ptr()).body.len = whole.len() };
-        list.push(whole);
+        self.set_extent(self.body().whole);
+        list.push(self.slice());
     }
 
     #[inline(always)]

@@ -26,7 +26,7 @@ use crate::leak;
 use crate::port::RecvPort;
 use crate::refusal::{Cause, ConfigError, PushError, Rejected, ReserveError, SubmitError};
 use crate::region::{Tag, Wanted};
-use crate::slot::{Arrival, End};
+use crate::slot::{self, Arrival, End};
 use crate::staging::RecvLink;
 
 pub(crate) mod chain;
@@ -118,8 +118,6 @@ pub struct RecvQueue<'s, P, C, const N: usize> {
 unsafe impl<P: Send, C: Send, const N: usize> Send for RecvQueue<'_, P, C, N> {}
 
 impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
-    const MASK: u32 = (N as u32).wrapping_sub(1);
-
     /// A queue over `slots` that posts through `port`.
     ///
     /// # Errors
@@ -325,30 +323,30 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
         Ok((port, slots))
     }
 
-    /// Refuses the buffers of the context that `push` has just moved into `slot`: looks at them once
+    /// Refuses the buffers of the context that `push` has just moved into its slot: looks at them once
     /// more, so that a good receive remembers nothing of them, and moves the context out again.
     #[cold]
     #[inline(never)]
-    fn refuse(&self, slot: *mut RecvSlot<C>, row: u32) -> Rejected<C>
+    fn refuse(&self, sequence: u32, row: u32) -> Rejected<C>
     where
         C: RecvBuffers,
     {
         // SAFETY: the slot was written by `push`, and counts as free again.
-        let mut context = unsafe { (*slot).context.assume_init_read() };
+        let mut context = unsafe { (*self.slot(sequence)).context.assume_init_read() };
         let mut list = SliceList::inspector(self.hot.domain, Wanted::SINK);
         context.scatter(&mut list);
         let error = list.refusal(u32::from(self.hot.max_sges).min(row), u64::MAX);
         Rejected { context, error }
     }
-
-    #[inline(always)]
-    fn slot(&self, sequence: u32) -> *mut RecvSlot<C> {
-        // SAFETY: the mask keeps the index below N.
-        unsafe { self.hot.slots.as_ptr().add((sequence & Self::MASK) as usize) }
-    }
 }
 
 impl<P, C, const N: usize> RecvQueue<'_, P, C, N> {
+    #[inline(always)]
+    fn slot(&self, sequence: u32) -> *mut RecvSlot<C> {
+        // SAFETY: the queue owns N slots.
+        unsafe { slot::at::<_, N>(self.hot.slots, sequence) }
+    }
+
     /// Receives that the device still has.
     pub const fn in_flight(&self) -> u32 {
         self.hot.next.sequence().wrapping_sub(self.hot.oldest.sequence())

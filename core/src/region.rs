@@ -11,9 +11,10 @@
 //! is the proof, and pushing it does not check it again.
 
 use core::fmt;
+use core::mem::offset_of;
 use core::ptr::NonNull;
 
-use crate::abi::{Access, LKey, RKey};
+use crate::abi::{Access, Addr, LKey, RKey, Sge, halves, pair};
 use crate::shared_bytes;
 
 /// A protection domain's identity: a queue pair uses regions of its own domain only. 24 bits.
@@ -111,10 +112,39 @@ impl Wanted {
 #[derive(Clone, Copy, Debug)]
 pub struct Slice {
     pub(crate) addr: NonNull<u8>,
-    pub(crate) length: u32,
-    pub(crate) lkey: LKey,
+    pub(crate) extent: Extent,
     pub(crate) tag: Tag,
 }
+
+/// A length and a key, as they stand in an [`Sge`]: one load and one store for both. Who sets a length writes the
+/// whole, because a wide load right behind a smaller store waits for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent(u64);
+
+impl Extent {
+    #[inline(always)]
+    pub(crate) const fn new(length: u32, lkey: LKey) -> Self {
+        Self(pair(length, lkey.to_raw()))
+    }
+
+    #[inline(always)]
+    pub(crate) const fn length(self) -> u32 {
+        halves(self.0).0
+    }
+
+    #[inline(always)]
+    pub(crate) const fn lkey(self) -> LKey {
+        LKey::from_raw(halves(self.0).1)
+    }
+
+    /// The same key with this length.
+    #[inline(always)]
+    pub(crate) const fn with_length(self, length: u32) -> Self {
+        Self::new(length, self.lkey())
+    }
+}
+
+const _: () = assert!(offset_of!(Sge, length) == 8 && offset_of!(Sge, lkey) == 12);
 
 // SAFETY: a slice is a description; the traits that let a device follow it are unsafe.
 unsafe impl Send for Slice {}
@@ -130,12 +160,32 @@ impl Slice {
     /// Length in bytes.
     #[expect(clippy::len_without_is_empty, reason = "an empty slice is nothing special")]
     pub const fn len(&self) -> u32 {
-        self.length
+        self.extent.length()
     }
 
     /// The key of its region, for requests that are made by hand.
     pub const fn lkey(&self) -> LKey {
-        self.lkey
+        self.extent.lkey()
+    }
+
+    /// Its first bytes, as many as that.
+    #[inline(always)]
+    pub(crate) const fn first(self, length: u32) -> Self {
+        Self { extent: self.extent.with_length(length), ..self }
+    }
+
+    /// Writes it as a piece of a request.
+    ///
+    /// # Safety
+    ///
+    /// `entry` is valid for writes.
+    #[inline(always)]
+    pub(crate) unsafe fn write_to(self, entry: *mut Sge) {
+        // SAFETY: the caller's promise; the length and the key are the second eight bytes, as asserted above.
+        unsafe {
+            (&raw mut (*entry).addr).write(Addr::new(self.addr.as_ptr()));
+            entry.cast::<u64>().add(1).write(self.extent.0);
+        }
     }
 }
 
@@ -215,8 +265,7 @@ fn slice_of(of: &Registration, offset: usize, len: usize) -> Result<Slice, OutOf
     Ok(Slice {
         // SAFETY: `offset` is at most the region's length, which was just checked.
         addr: unsafe { of.addr.add(offset) },
-        length,
-        lkey: of.lkey,
+        extent: Extent::new(length, of.lkey),
         tag: Tag::new(of.domain, of.access),
     })
 }

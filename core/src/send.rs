@@ -29,7 +29,7 @@ use crate::op;
 use crate::port::SendPort;
 use crate::refusal::{Cause, ConfigError, PushError, Rejected, ReserveError, SubmitError};
 use crate::region::Tag;
-use crate::slot::{End, Meta};
+use crate::slot::{self, End, Meta};
 use crate::staging::{self, SendLink};
 
 mod chain;
@@ -137,8 +137,6 @@ pub struct SendQueue<'s, P, C, const N: usize> {
 unsafe impl<P: Send, C: Send, const N: usize> Send for SendQueue<'_, P, C, N> {}
 
 impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
-    const MASK: u32 = (N as u32).wrapping_sub(1);
-
     /// A queue over `slots` that posts through `port`. Posts are refused as [`ReserveError::NotConnected`]
     /// until [`SendQueue::open`].
     ///
@@ -460,35 +458,35 @@ impl<'s, P: SendPort, C, const N: usize> SendQueue<'s, P, C, N> {
         let slots = unsafe { queue.hot.slots.cast().as_mut() };
         Ok((port, slots))
     }
-
-    #[inline(always)]
-    fn slot(&self, sequence: u32) -> *mut SendSlot<C> {
-        // SAFETY: the mask keeps the index below N.
-        unsafe { self.hot.slots.as_ptr().add((sequence & Self::MASK) as usize) }
-    }
 }
 
 impl<P, C, const N: usize> SendQueue<'_, P, C, N> {
-    /// Refuses a piece of the context that `push` has just moved into `slot`.
+    #[inline(always)]
+    fn slot(&self, sequence: u32) -> *mut SendSlot<C> {
+        // SAFETY: the queue owns N slots.
+        unsafe { slot::at::<_, N>(self.hot.slots, sequence) }
+    }
+
+    /// Refuses a piece of the context that `push` has just moved into its slot.
     #[cold]
     #[inline(never)]
-    fn refuse_piece<O: op::Operation<C>>(&self, slot: *mut SendSlot<C>, row: u32) -> Rejected<C> {
-        self.refuse::<O>(slot, row)
+    fn refuse_piece<O: op::Operation<C>>(&self, sequence: u32, row: u32) -> Rejected<C> {
+        self.refuse::<O>(sequence, row)
     }
 
     /// Refuses the number of pieces or their length. A function of its own, because compilers merge
     /// branches that lead to the same call, and pay for it where nothing is refused.
     #[cold]
     #[inline(never)]
-    fn refuse_size<O: op::Operation<C>>(&self, slot: *mut SendSlot<C>, row: u32) -> Rejected<C> {
-        self.refuse::<O>(slot, row)
+    fn refuse_size<O: op::Operation<C>>(&self, sequence: u32, row: u32) -> Rejected<C> {
+        self.refuse::<O>(sequence, row)
     }
 
     /// Looks at the pieces once more, so that a good request remembers nothing of them, and moves the
     /// context out of its slot again.
-    fn refuse<O: op::Operation<C>>(&self, slot: *mut SendSlot<C>, row: u32) -> Rejected<C> {
+    fn refuse<O: op::Operation<C>>(&self, sequence: u32, row: u32) -> Rejected<C> {
         // SAFETY: the slot was written by `push`, and counts as free again.
-        let mut context = unsafe { (*slot).context.assume_init_read() };
+        let mut context = unsafe { (*self.slot(sequence)).context.assume_init_read() };
         let mut list = SliceList::inspector(self.hot.domain, op::wanted::<O>());
         O::names(&mut context, &mut list);
         let granted = if O::READS { self.hot.max_read_sges } else { self.cold.max_sges };

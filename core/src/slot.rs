@@ -1,7 +1,29 @@
 //! What a queue remembers of a request beside its context.
 
+use core::ptr::NonNull;
+
 use crate::abi::{Wc, WcStatus};
 use crate::completion::{Failure, Operation, Outcome, Success};
+
+/// The slot of a sequence in an array of `N`, a power of two. Where a slot is a power of two of eight bytes long,
+/// the index is masked in steps of eight bytes, which an addressing mode multiplies by. (In bytes, the compiler
+/// would put the multiplication in front of the mask.)
+///
+/// # Safety
+///
+/// `slots` points to `N` of them.
+#[inline(always)]
+pub(crate) unsafe fn at<S, const N: usize>(slots: NonNull<S>, sequence: u32) -> *mut S {
+    let (slots, mask) = (slots.as_ptr(), N.wrapping_sub(1));
+    let steps = if size_of::<S>().is_power_of_two() { size_of::<S>() / 8 } else { 0 };
+    if steps == 0 {
+        // SAFETY: the mask keeps the index below N.
+        return unsafe { slots.add(sequence as usize & mask) };
+    }
+    let step = (sequence as usize).wrapping_mul(steps) & mask.wrapping_mul(steps);
+    // SAFETY: as above.
+    unsafe { slots.cast::<u64>().add(step).cast() }
+}
 
 /// Eight bytes, written whole by a push, so that nothing of an earlier request is left.
 ///

@@ -14,7 +14,7 @@ use core::marker::PhantomData;
 use core::mem::offset_of;
 use core::ptr::NonNull;
 
-use crate::abi::{RecvWr, SendWr, Sge};
+use crate::abi::{RecvWr, SendWr, Sge, pair};
 
 macro_rules! staging {
     ($Staging:ident, $Link:ident, $Wr:ident, $queue:literal, $doc:literal) => {
@@ -154,16 +154,6 @@ pub(crate) unsafe fn write_head(
         (&raw mut (*request).opcode).write(opcode);
         let at = request.cast::<u8>();
         at.add(offset_of!(SendWr, send_flags)).cast::<u64>().write(pair(flags, imm_data));
-    }
-}
-
-/// Eight bytes that hold `first` in front of `second`.
-#[inline(always)]
-const fn pair(first: u32, second: u32) -> u64 {
-    if cfg!(target_endian = "little") {
-        (first as u64) | ((second as u64) << 32)
-    } else {
-        (second as u64) | ((first as u64) << 32)
     }
 }
 

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Device, domain, pool, pool_in, recv_queue, remote, send_config, send_queue};
-use nanoverbs_core::abi::send_flags;
+use nanoverbs_core::abi::{Sge, send_flags};
 use nanoverbs_core::{
     Access, Block, Domain, PushError, RKey, RecvStaging, RemoteRegion, ReserveError, SendConfig,
     SendQueue, SendSlots, SendStaging, SliceList, op,
@@ -144,6 +144,44 @@ fn f22_lengths_are_summed_in_64_bits_and_checked_against_the_port() {
         push(send_config().max_message(32), op::Send::new(), blocks::<3>(16)),
         PushError::MessageTooLong { total: 48, max: 32 }
     );
+}
+
+/// Whether a message of these pieces goes out of a queue for messages of at most `max` bytes, made of blocks and
+/// by hand.
+fn goes_out<const SGES: usize>(max: u32, pieces: [u32; 2]) -> [bool; 2] {
+    let config = send_config().max_message(max);
+    let config = if max == 0 { config.max_sges(0, 0) } else { config };
+    let mut queue = send_queue::<[Option<Block>; 2], 16>(&Device::default(), config);
+    let mut staging = SendStaging::<2, SGES>::new();
+    let mut staging = staging.link();
+    let mut chain = queue.reserve(&mut staging, 2).unwrap();
+    let given = pieces.into_iter().filter(|len| *len != u32::MAX);
+    let blocks = pieces.map(|len| {
+        let mut block = pool(1, 64).allocate().filter(|_| len != u32::MAX)?;
+        block.set_len(len as usize).unwrap();
+        Some(block)
+    });
+    let lkey = nanoverbs_core::LKey::from_raw(1);
+    let sges: Vec<_> = given.map(|len| Sge::new(std::ptr::null_mut(), len, lkey)).collect();
+    let owned = chain.push(op::Send::new(), blocks).is_ok();
+    // SAFETY: the chain is never submitted.
+    let by_hand = unsafe { chain.push_raw(op::Send::new(), &sges, [None, None]) }.is_ok();
+    [owned, by_hand]
+}
+
+#[test]
+fn a_message_may_be_as_long_as_the_longest_and_no_longer() {
+    const NONE: u32 = u32::MAX;
+    assert_eq!(goes_out::<1>(16, [16, NONE]), [true, true]);
+    assert_eq!(goes_out::<1>(16, [17, NONE]), [false, false]);
+    assert_eq!(goes_out::<2>(16, [7, 9]), [true, true]);
+    assert_eq!(goes_out::<2>(16, [8, 9]), [false, false]);
+    assert_eq!(goes_out::<2>(16, [0, 17]), [false, false]);
+    assert_eq!(goes_out::<2>(16, [0, 16]), [true, true]);
+    // Without pieces: nothing goes out but a message of none. A block without bytes is none.
+    assert_eq!(goes_out::<1>(0, [NONE, NONE]), [true, true]);
+    assert_eq!(goes_out::<1>(0, [1, NONE]), [false, false]);
+    assert_eq!(goes_out::<1>(0, [0, NONE]), [true, false]);
 }
 
 #[test]

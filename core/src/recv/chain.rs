@@ -49,6 +49,7 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
             SliceList::new(
                 self.staging.row_at(self.next),
                 SGES as u32,
+                u32::MAX,
                 self.queue.hot.domain,
                 Wanted::SINK,
             )
@@ -56,7 +57,7 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         context.scatter(&mut list);
         let (count, most) = (list.count(), u32::from(self.queue.hot.max_sges));
         if list.is_faulty() || count > most || count > SGES as u32 {
-            return Err(self.queue.refuse(slot, SGES as u32));
+            return Err(self.queue.refuse(self.id.sequence(), SGES as u32));
         }
         self.stage(count);
         Ok(())
@@ -138,7 +139,7 @@ impl<P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         let (first, len) = (self.staging.request_at(self.first), self.len_u32());
         // SAFETY: the chain is not empty.
         let last = unsafe { self.staging.request_at(self.next).sub(1) };
-        if self.id.has_carried_since(self.queue.hot.next) {
+        if self.id.has_carried_in(len) {
             self.id = renumber(first, self.queue.hot.next, len);
         }
         // From here on everything is in flight, so that a port that panics loses nothing.

@@ -39,6 +39,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
             return Err(Rejected { context, error: PushError::ChainFull });
         }
         let slot = self.queue.slot(self.id.sequence());
+        remember::<O, C>(slot, 0);
         // SAFETY: `reserve` found this slot free, so nothing is overwritten that needs a drop.
         let context = unsafe { (*slot).context.write(context) };
         // SAFETY: the row has SGES entries and is borrowed by the chain.
@@ -46,27 +47,28 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
             SliceList::new(
                 self.staging.row_at(self.next),
                 SGES as u32,
+                self.queue.hot.max_message,
                 self.queue.hot.domain,
                 op::wanted::<O>(),
             )
         };
         O::names(context, &mut list);
         if list.is_faulty() {
-            return Err(self.queue.refuse_piece::<O>(slot, SGES as u32));
+            return Err(self.queue.refuse_piece::<O>(self.id.sequence(), SGES as u32));
         }
         let (count, total) = (list.count(), list.total());
-        if count > self.most_sges::<O>()
-            || count > SGES as u32
-            || total > u64::from(self.queue.hot.max_message)
-        {
-            return Err(self.queue.refuse_size::<O>(slot, SGES as u32));
+        if count > self.most_sges::<O>() || count > SGES as u32 || list.is_too_long() {
+            return Err(self.queue.refuse_size::<O>(self.id.sequence(), SGES as u32));
         }
         if let Err(error) = self.check(&operation, count, total) {
             // SAFETY: written above, and the slot stays free.
             let context = unsafe { (*slot).context.assume_init_read() };
             return Err(Rejected { context, error });
         }
-        self.stage(operation, slot, count, total as u32, 0);
+        if O::READS {
+            remember::<O, C>(slot, total as u32);
+        }
+        self.stage(operation, count, 0);
         Ok(())
     }
 
@@ -89,6 +91,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
             return Err(Rejected { context, error: PushError::ChainFull });
         }
         let slot = self.queue.slot(self.id.sequence());
+        remember::<O, C>(slot, 0);
         // SAFETY: `reserve` found this slot free, so nothing is overwritten that needs a drop.
         let context = unsafe { (*slot).context.write(context) };
         let bytes = bytes_of(context);
@@ -113,7 +116,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
             // stay where they are until `submit`: the context rests in its slot.
             unsafe { self.staging.row_at(self.next).write(sge) };
         }
-        self.stage(operation, slot, count, given as u32, send_flags::INLINE);
+        self.stage(operation, count, send_flags::INLINE);
         Ok(())
     }
 
@@ -143,9 +146,12 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         if self.next == SendLink::<CHAIN, SGES>::END {
             return Err(Rejected { context, error: PushError::ChainFull });
         }
-        // A queue without pieces has a longest message of 0, and refuses those without a length as well.
-        let weight = total.max(u64::from(count != 0));
-        if count > SGES || count > most as usize || weight > u64::from(self.queue.hot.max_message) {
+        let (max, short) = (self.queue.hot.max_message, total as u32);
+        // One compare for both: nothing, and more than may be. A queue without pieces has a longest message of
+        // 0, and refuses those without a length as well.
+        let is_odd = short.wrapping_sub(1) >= max && (short != 0 || (count != 0 && max == 0));
+        let is_too_long = is_odd || total > u64::from(u32::MAX);
+        if count > SGES || count > most as usize || is_too_long {
             let error = self.queue.raw_fault(count, most.min(SGES as u32), total);
             return Err(Rejected { context, error });
         }
@@ -153,13 +159,14 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
             return Err(Rejected { context, error });
         }
         let slot = self.queue.slot(self.id.sequence());
+        remember::<O, C>(slot, total as u32);
         // SAFETY: `reserve` found this slot free, so nothing is overwritten that needs a drop.
         unsafe { (*slot).context.write(context) };
         for (index, sge) in sges.iter().enumerate() {
             // SAFETY: at most SGES pieces, as checked above; the row is borrowed by the chain.
             unsafe { self.staging.row_at(self.next).add(index).write(*sge) };
         }
-        self.stage(operation, slot, count as u32, total as u32, 0);
+        self.stage(operation, count as u32, 0);
         Ok(())
     }
 
@@ -192,14 +199,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
 
     /// Writes the whole request, so that no field of an earlier one is left.
     #[inline(always)]
-    fn stage<O: op::Header>(
-        &mut self,
-        operation: O,
-        slot: *mut SendSlot<C>,
-        count: u32,
-        len: u32,
-        more_flags: u32,
-    ) {
+    fn stage<O: op::Header>(&mut self, operation: O, count: u32, more_flags: u32) {
         const {
             assert!(
                 O::DATAGRAM == P::DATAGRAM,
@@ -208,10 +208,6 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         }
         let head = operation.header();
         let flags = head.flags | more_flags;
-        // The length of what only leaves is of no use to anybody.
-        let meta = Meta::new(O::OPERATION, O::READS, if O::READS { len } else { 0 });
-        // SAFETY: the slot was found free by `reserve`.
-        unsafe { (*slot).meta = meta };
         let request = self.staging.request_at(self.next);
         // SAFETY: the entry is one of the chain's, which borrows the arrays.
         unsafe {
@@ -278,7 +274,7 @@ impl<P: SendPort, C, const N: usize, const CHAIN: usize, const SGES: usize>
         } else {
             silence = silence.wrapping_sub(len as i32);
         }
-        if self.id.has_carried_since(self.queue.hot.next) {
+        if self.id.has_carried_in(len) {
             self.id = renumber(first, self.queue.hot.next, len);
         }
         // From here on everything is in flight, so that a port that panics loses nothing.
@@ -438,6 +434,16 @@ fn bytes_of<C: AsRef<[u8]>>(context: &mut C) -> &[u8] {
     let bytes = unsafe { (*context).as_ref() };
     let _ = ManuallyDrop::new(guard);
     bytes
+}
+
+/// Writes what the queue remembers of a request beside its context, all but the length at once: beside the
+/// context it costs one store, behind the checks an address as well.
+#[inline(always)]
+fn remember<O: op::Header, C>(slot: *mut SendSlot<C>, len: u32) {
+    // The length of what only leaves is of no use to anybody.
+    let meta = Meta::new(O::OPERATION, O::READS, if O::READS { len } else { 0 });
+    // SAFETY: the callers pass a slot of the queue that `reserve` found free.
+    unsafe { (*slot).meta = meta };
 }
 
 /// Has the device complete `request` with an entry in the completion queue.

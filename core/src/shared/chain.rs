@@ -70,7 +70,7 @@ impl<'q, 's, P: RecvPort, C, const N: usize, const CHAIN: usize, const SGES: usi
         let context = unsafe { (*slot).context.write(context) };
         let (row, domain) = (self.staging.row_at(self.next), self.queue.hot.domain);
         // SAFETY: the row has SGES entries and is borrowed by the chain.
-        let mut list = unsafe { SliceList::new(row, SGES as u32, domain, Wanted::SINK) };
+        let mut list = unsafe { SliceList::new(row, SGES as u32, u32::MAX, domain, Wanted::SINK) };
         context.scatter(&mut list);
         let (count, most) = (list.count(), u32::from(self.queue.hot.max_sges));
         if list.is_faulty() || count > most || count > SGES as u32 {

@@ -126,7 +126,7 @@ pub(super) fn device(profile: Profile) -> Dev {
 }
 
 pub(super) fn piece(slice: Slice) -> Sge {
-    Sge::new(slice.addr().as_ptr(), slice.len(), slice.lkey)
+    Sge::new(slice.addr().as_ptr(), slice.len(), slice.lkey())
 }
 
 pub(super) fn send_wr(id: u64, op: u32, list: &[Sge], flags: u32) -> SendWr {
