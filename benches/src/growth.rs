@@ -85,7 +85,7 @@ fn polls(objects: &Objects, counts: &Counts) {
 }
 
 /// Bar 5, for receives.
-fn receives(objects: &Objects, counts: &Counts) -> Vec<Row> {
+pub(crate) fn receives(objects: &Objects, counts: &Counts) -> Vec<Row> {
     let by_instructions: Vec<_> = objects
         .entries
         .iter()

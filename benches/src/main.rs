@@ -21,7 +21,10 @@ fn main() {
         ["check"] => check(),
         ["cold"] => {
             object::compile();
-            report::print(&bars::cold(&object::load()));
+            let objects = object::load();
+            let mut rows = bars::cold(&objects);
+            rows.extend(growth::receives(&objects, &instructions::Counts::new()));
+            report::print(&rows);
         }
         ["publish"] => report::publish(),
         [] => everything(),

@@ -115,6 +115,19 @@ impl Id {
         Self(self.0.wrapping_add(1))
     }
 
+    /// The one behind it, of the same queue also where the sequence wraps.
+    #[inline(always)]
+    pub(crate) fn following(self) -> Self {
+        let next = self.step();
+        if next.has_carried_in(1) { self.wrapped() } else { next }
+    }
+
+    #[cold]
+    #[inline(never)]
+    const fn wrapped(self) -> Self {
+        self.with_sequence(0)
+    }
+
     /// Whether the sequence has wrapped in the last `steps`.
     #[inline(always)]
     pub(crate) const fn has_carried_in(self, steps: u32) -> bool {
@@ -172,6 +185,8 @@ mod tests {
         assert!(last.step().has_carried_in(1) && last.step().has_carried_in(2));
         assert!(!last.step().step().has_carried_in(1) && last.step().step().has_carried_in(2));
         assert_eq!(last.step().sequence(), 0);
+        assert_eq!(last.following().to_raw(), last.with_sequence(0).to_raw());
+        assert_eq!(last.following().following().to_raw(), last.with_sequence(1).to_raw());
     }
 
     #[test]

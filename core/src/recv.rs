@@ -228,7 +228,7 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
         if !completion.is_success() {
             self.mark_failed(sequence, wc.status, wc.vendor_err);
         }
-        self.hot.oldest = oldest.with_sequence(sequence.wrapping_add(1));
+        self.hot.oldest = oldest.following();
         Ok(1)
     }
 
@@ -239,10 +239,10 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
         // SAFETY: `sequence` is posted, so its slot is initialised.
         let arrival = unsafe { &mut (*self.slot(sequence)).arrival };
         if status == WcStatus::Flushed {
-            arrival.end = End::Flushed;
+            arrival.set_end(End::Flushed);
             self.shut(Cause::Flushed);
         } else {
-            arrival.end = End::Failed;
+            arrival.set_end(End::Failed);
             (arrival.len, arrival.imm_data) = (status.to_raw(), vendor);
             self.shut(Cause::Failed(Failure { operation: Operation::Recv, status, vendor }));
         }
@@ -287,7 +287,7 @@ impl<'s, P: RecvPort, C, const N: usize> RecvQueue<'s, P, C, N> {
         let mut sequence = self.hot.oldest.sequence();
         while sequence != self.hot.next.sequence() {
             // SAFETY: in `ended..head`, so the slot is initialised.
-            unsafe { (*self.slot(sequence)).arrival.end = End::Abandoned };
+            unsafe { (*self.slot(sequence)).arrival.set_end(End::Abandoned) };
             sequence = sequence.wrapping_add(1);
         }
         self.hot.oldest = self.hot.next;

@@ -288,7 +288,7 @@ impl<'s, P: RecvPort, C, const N: usize> SharedRecvQueue<'s, P, C, N> {
             (*slot).next = self.hot.free;
         }
         self.hot.free = index;
-        let queue_pair = match arrival.end {
+        let queue_pair = match arrival.end() {
             End::Abandoned => None,
             _ => Some(QpNum::from_raw(qp_num)),
         };
@@ -347,7 +347,7 @@ impl<'s, P: RecvPort, C, const N: usize> SharedRecvQueue<'s, P, C, N> {
             // SAFETY: as above.
             if unsafe { (*self.slot(index)).state } == State::Posted {
                 // SAFETY: as above.
-                unsafe { (*self.slot(index)).arrival.end = End::Abandoned };
+                unsafe { (*self.slot(index)).arrival.set_end(End::Abandoned) };
                 self.end(index);
             }
         }

@@ -66,12 +66,7 @@ impl Meta {
 
     #[inline(always)]
     pub(crate) const fn end(self) -> End {
-        match self.state as u8 {
-            0 => End::Done,
-            1 => End::Failed,
-            2 => End::Flushed,
-            _ => End::Abandoned,
-        }
+        End::of(self.state as u8)
     }
 
     pub(crate) const fn set_end(&mut self, end: End) {
@@ -89,35 +84,64 @@ pub(crate) enum End {
     Abandoned = 3,
 }
 
+impl End {
+    #[inline(always)]
+    const fn of(number: u8) -> Self {
+        match number {
+            0 => Self::Done,
+            1 => Self::Failed,
+            2 => Self::Flushed,
+            _ => Self::Abandoned,
+        }
+    }
+}
+
 /// What the completion of a receive said, kept until the context is taken.
+///
+/// No two neighbours here are neighbours in a [`Wc`]: a compiler would copy such a pair with one load, and that waits
+/// until everything stored before it has left the processor, because the device's library has just written two.
 #[derive(Clone, Copy)]
+#[repr(C)]
 pub(crate) struct Arrival {
     /// Bytes; the device's status when it failed.
     pub(crate) len: u32,
+    src_qp: u32,
     /// Immediate or key; the maker's code when it failed.
     pub(crate) imm_data: u32,
-    src_qp: u32,
     flags: u16,
-    /// Fits: the codes of arrivals are 128 and 129.
-    opcode: u8,
-    pub(crate) end: End,
+    /// The operation, for which eight bits are enough (the codes of arrivals are 128 and 129), and above it how
+    /// the receive ended.
+    how: u16,
 }
 
 impl Arrival {
     pub(crate) const EMPTY: Self =
-        Self { len: 0, imm_data: 0, src_qp: 0, flags: 0, opcode: 0, end: End::Done };
+        Self { len: 0, src_qp: 0, imm_data: 0, flags: 0, how: Self::how(0, End::Done) };
+
+    #[inline(always)]
+    const fn how(opcode: u32, end: End) -> u16 {
+        opcode as u8 as u16 | (end as u16) << 8
+    }
 
     /// What a good completion says.
     #[inline(always)]
     pub(crate) const fn new(wc: &Wc) -> Self {
         Self {
             len: wc.byte_len,
-            imm_data: wc.imm_data,
             src_qp: wc.src_qp,
+            imm_data: wc.imm_data,
             flags: wc.wc_flags as u16,
-            opcode: wc.opcode as u8,
-            end: End::Done,
+            how: Self::how(wc.opcode, End::Done),
         }
+    }
+
+    #[inline(always)]
+    pub(crate) const fn end(self) -> End {
+        End::of((self.how >> 8) as u8)
+    }
+
+    pub(crate) const fn set_end(&mut self, end: End) {
+        self.how = Self::how(self.how as u32, end);
     }
 
     /// What a bad one says.
@@ -125,21 +149,22 @@ impl Arrival {
     pub(crate) fn failed(status: u32, vendor: u32) -> Self {
         let status = WcStatus::from_raw(status);
         if status == WcStatus::Flushed {
-            return Self { end: End::Flushed, ..Self::EMPTY };
+            return Self { how: Self::how(0, End::Flushed), ..Self::EMPTY };
         }
-        Self { len: status.to_raw(), imm_data: vendor, end: End::Failed, ..Self::EMPTY }
+        let how = Self::how(0, End::Failed);
+        Self { len: status.to_raw(), imm_data: vendor, how, ..Self::EMPTY }
     }
 
     #[inline(always)]
     pub(crate) const fn outcome(self) -> Outcome {
-        match self.end {
+        match self.end() {
             End::Done => Outcome::Done(Success {
                 operation: Operation::Recv,
                 len: self.len,
                 flags: self.flags as u32,
                 imm_data: self.imm_data,
                 src_qp: self.src_qp,
-                opcode: self.opcode as u32,
+                opcode: self.how as u8 as u32,
             }),
             End::Failed => Outcome::Failed(Failure {
                 operation: Operation::Recv,
