@@ -404,6 +404,29 @@ fn a_new_member_in_the_place_of_one_that_left_is_another() {
 }
 
 #[test]
+fn what_waited_of_a_member_that_left_gives_nothing_of_the_next_one_away() {
+    let device = device!(4);
+    let options = Options::new().depth(4, 4).blocks(16, 64);
+    let mut hub: Hub<Soft<4>, Block, 1> = options.soft_hub(device).unwrap();
+    let door = hub.door();
+    let mut first = client(&door, 0);
+    let old = accept(&mut hub, 2)[0];
+    say(&mut first, 1);
+    while hub.poll().unwrap() > 0 {}
+    assert_eq!(hub.waiting(), 1, "it stands in line");
+    hub.close(old, Duration::ZERO, |_, _| {}).unwrap();
+    drop(first);
+    let mut second = client(&door, 0);
+    let Some(Event::Request(request)) = hub.poll_event().unwrap() else { panic!("nobody asks") };
+    let new = hub.accept(request).unwrap().receives(1).unwrap().start().unwrap();
+    say(&mut second, 2);
+    while hub.poll().unwrap() > 0 {}
+    assert!(hub.next_ended().is_none(), "it is not told yet that it stands");
+    assert!(matches!(hub.poll_event().unwrap(), Some(Event::Established(key)) if key == new));
+    assert_eq!(word(&hub.next_ended().unwrap().2.context), 2);
+}
+
+#[test]
 fn a_peer_that_leaves_ends_its_member_and_no_other() {
     let device = device!(8);
     let mut hub: Hub<Soft<8>, Block, 4> = Options::new().blocks(32, 64).soft_hub(device).unwrap();

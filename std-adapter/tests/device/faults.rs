@@ -65,7 +65,7 @@ fn assert_whole(pool: &mut BlockPool) {
     assert_eq!(all.len(), pool.capacity(), "blocks are lost");
 }
 
-fn shell(lines: &str) -> String {
+pub(crate) fn shell(lines: &str) -> String {
     let script = format!(". /bed/lib.sh\n{lines}");
     let out = Command::new("sh").args(["-eu", "-c", &script]).output().unwrap();
     let errors = String::from_utf8_lossy(&out.stderr);

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use nanoverbs::cm::{ConnectError, ConnectParams, Connector, ListenOptions};
-use nanoverbs::endpoint::{Endpoint, EndpointError, Idle, Options, Side, Verbs};
+use nanoverbs::cm::{ConnectError, ConnectParams, Connector, ListenOptions, RnrRetry};
+use nanoverbs::endpoint::{Endpoint, EndpointError, Idle, Options, Side, Verbs, WaitError};
 use nanoverbs::hub::{AdmitError, Event, Hub, HubError, Key};
 use nanoverbs::memory::Rights;
 use nanoverbs::poller::{End, Host, IdlePolicy, Poller, Serve, allowed_cores};
@@ -19,17 +19,17 @@ use nanoverbs_core::{Block, Ended, JoinError, Outcome, RemoteRegion, leaked_cont
 use crate::ends::{PATIENCE, address};
 
 const CLIENTS: usize = 32;
-const RECEIVES: usize = 4;
-const BLOCKS: usize = CLIENTS * 16;
+pub(crate) const RECEIVES: usize = 4;
+pub(crate) const BLOCKS: usize = CLIENTS * 16;
 
 /// Sleeps at once, and only an event ends it.
 const SLEEP: IdlePolicy =
     IdlePolicy::SpinThenSleep { spins: 0, longest: Duration::from_secs(3600) };
 
-type Clients = Hub<Verbs, Block, CLIENTS>;
-type Client = Endpoint<Verbs, Block>;
+pub(crate) type Clients = Hub<Verbs, Block, CLIENTS>;
+pub(crate) type Client = Endpoint<Verbs, Block>;
 
-fn hub() -> (Clients, SocketAddr) {
+pub(crate) fn hub() -> (Clients, SocketAddr) {
     let device = Device::at(address().ip()).unwrap();
     let options = Options::new().depth(8, 8).inline(64).blocks(BLOCKS, 64);
     let mut hub: Clients = options.hub(&device).unwrap();
@@ -42,7 +42,7 @@ fn client_options() -> Options {
 }
 
 /// Connects while somebody else serves the hub.
-fn connect(at: SocketAddr) -> Client {
+pub(crate) fn connect(at: SocketAddr) -> Client {
     let prepared = client_options().connect(at, PATIENCE).unwrap();
     prepared.receives(2).unwrap().establish(PATIENCE).unwrap()
 }
@@ -124,7 +124,7 @@ fn wait_for(count: &AtomicUsize, number: usize) {
     }
 }
 
-fn all_blocks<const N: usize>(hub: &mut Hub<Verbs, Block, N>, count: usize) {
+pub(crate) fn all_blocks<const N: usize>(hub: &mut Hub<Verbs, Block, N>, count: usize) {
     let blocks: Vec<_> = std::iter::from_fn(|| hub.block()).collect();
     assert_eq!(blocks.len(), count, "every block is back");
 }
@@ -336,4 +336,116 @@ fn f63_a_dropped_hub_disconnects_everybody_with_work_in_flight() {
         assert!(client.has_ended());
     }
     assert_eq!(leaked_contexts(), 0);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: make rxe"]
+fn who_cannot_be_connected_to_is_news_of_that_member_alone_and_its_receives_come_back() {
+    let (mut server, at) = hub();
+    let (mut client, _) = hub();
+    // The server listens no more when the third one asks, and refuses the second one.
+    let mut keys = Vec::new();
+    for _ in 0..3 {
+        let route = Connector::new().resolve(at, PATIENCE).unwrap();
+        let joining = client.connect(route).unwrap();
+        keys.push(joining.key());
+        let ready = joining.receives(RECEIVES).unwrap();
+        if keys.len() == 3 {
+            server.stop_listening();
+        }
+        ready.start().unwrap();
+        let deadline = Deadline::after(PATIENCE);
+        let (mut is_told, mut asked) = (false, keys.len() == 3);
+        while !is_told || !asked {
+            assert!(!deadline.has_passed());
+            match server.poll_event().unwrap() {
+                Some(Event::Request(request)) if keys.len() == 1 => {
+                    server.accept(request).unwrap().receives(RECEIVES).unwrap().start().unwrap();
+                    asked = true;
+                }
+                // Dropped, it is refused.
+                Some(Event::Request(_)) => asked = true,
+                Some(Event::Established(_)) | None => {}
+                other => panic!("{other:?}"),
+            }
+            match client.poll_event().unwrap() {
+                None => thread::yield_now(),
+                Some(Event::Established(key)) => {
+                    assert_eq!((keys.len(), key), (1, keys[0]));
+                    is_told = true;
+                }
+                Some(Event::Failed { key, error: EndpointError::Connect(error) }) => {
+                    assert_eq!(Some(&key), keys.last());
+                    match keys.len() {
+                        2 => assert!(matches!(error, ConnectError::Rejected { .. }), "{error:?}"),
+                        _ => assert!(matches!(error, ConnectError::NobodyListens { .. })),
+                    }
+                    is_told = true;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    for key in keys {
+        let mut back = 0;
+        client
+            .close(key, PATIENCE, |side, ended| {
+                assert!(side == Side::Recv && !ended.outcome.is_done());
+                back += 1;
+            })
+            .unwrap();
+        assert_eq!(back, RECEIVES);
+    }
+    all_blocks(&mut client, BLOCKS);
+    drop((client, server));
+    assert_eq!(leaked_contexts(), 0);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: make rxe"]
+fn f01_a_failed_send_is_the_end_of_its_member_though_the_peer_says_nothing() {
+    let device = Device::at(address().ip()).unwrap();
+    let hasty = ConnectParams::new().rnr_retry(RnrRetry::NEVER);
+    let options = Options::new().depth(8, 8).blocks(64, 64).params(hasty);
+    let mut hub: Hub<Verbs, Block, 4> = options.hub(&device).unwrap();
+    let at = hub.listen(ListenOptions::new(), address()).unwrap();
+    let silent = thread::spawn(move || {
+        let prepared = client_options().params(hasty).connect::<Block>(at, PATIENCE).unwrap();
+        prepared.no_receives().establish(PATIENCE).unwrap()
+    });
+    let deadline = Deadline::after(PATIENCE);
+    let request = loop {
+        assert!(!deadline.has_passed());
+        match hub.poll_event().unwrap() {
+            Some(Event::Request(request)) => break request,
+            _ => thread::yield_now(),
+        }
+    };
+    let ready = hub.accept(request).unwrap().receives(RECEIVES).unwrap();
+    let key = ready.establish(PATIENCE).unwrap();
+    let silent = silent.join().unwrap();
+    for _ in 0..2 {
+        let block = hub.block().unwrap();
+        hub.peer(key).unwrap().post_send(block).unwrap();
+    }
+    let mut ends = Vec::new();
+    while ends.len() < RECEIVES + 2 {
+        assert!(!deadline.has_passed(), "{ends:?}");
+        hub.poll().unwrap();
+        while let Some((from, _, ended)) = hub.next_ended() {
+            assert_eq!(from, key);
+            ends.push(ended.outcome);
+        }
+    }
+    let failed = ends.iter().filter(|end| matches!(end, Outcome::Failed(_))).count();
+    assert!(failed == 1 && !ends.iter().any(Outcome::is_done), "{ends:?}");
+    match hub.poll_event().unwrap() {
+        Some(Event::Ended { key: over, end }) => {
+            assert_eq!((over, end), (key, WaitError::Broken));
+        }
+        other => panic!("{other:?}"),
+    }
+    hub.close(key, Duration::ZERO, |_, _| panic!("all of it came")).unwrap();
+    all_blocks(&mut hub, 64);
+    drop(silent);
 }

@@ -14,6 +14,7 @@ mod events;
 mod faults;
 mod field;
 mod hub;
+mod hub_faults;
 mod lookup;
 mod ops;
 mod poller;
