@@ -75,6 +75,7 @@ clippy: deps-build ## lints, with each binding and without one
 doc: ## the documentation, without a broken link, on a machine without C libraries
 	$(call step,$@)
 	PKG_CONFIG=false RUSTDOCFLAGS='-D warnings' cargo doc --no-deps $(declared_crates)
+	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps -p nanoverbs --no-default-features
 
 .PHONY: test-unit
 test-unit: deps-build ## unit tests, doctests, whole paths on the soft device

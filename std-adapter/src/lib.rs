@@ -23,7 +23,7 @@
 //!   `-C target-feature=+crt-static` the program is one file that needs nothing at run time but the
 //!   kernel. `RDMA_STATIC_PROVIDERS=mlx5,rxe` in the environment of the build chooses the providers;
 //!   without it all that rdma-core has go in. For glibc; and glibc's resolver opens libraries, so that
-//!   [`cm`] resolves host names only where those of the same glibc are, and addresses everywhere.
+//!   `cm` resolves host names only where those of the same glibc are, and addresses everywhere.
 //! * `tracing` (default): connections and devices speak through the crate of that name.
 //!
 //! With neither `verbs` nor `declared` the crate needs no C library: pages, pollers and endpoints on

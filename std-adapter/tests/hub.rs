@@ -224,10 +224,14 @@ fn nobody_waits_longer_than_a_turn_of_each_other_member() {
     for at in [1, 1, 1, 2] {
         say(&mut clients[at], 0);
     }
-    let order: Vec<_> = outcomes(&mut hub)
+    let mut order: Vec<_> = outcomes(&mut hub)
         .iter()
         .map(|(key, ..)| keys.iter().position(|known| known == key).unwrap())
         .collect();
+    // Round by round; who comes first in one depends on whose message the device moved first.
+    for round in [0..5, 5..8] {
+        order[round].sort_unstable();
+    }
     assert_eq!(order, [0, 0, 1, 1, 2, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
     // A member that gets something new whenever it was served keeps nobody from its turn.
     (0..4).for_each(|_| say(&mut clients[1], 0));
@@ -434,12 +438,13 @@ fn a_peer_that_leaves_ends_its_member_and_no_other() {
     let mut clients: Vec<_> = (0..3).map(|_| client(&door, 1)).collect();
     let keys = accept(&mut hub, 2);
     drop(clients.remove(1));
+    assert!(hub.poll_event().unwrap().is_none(), "it has receives in flight");
+    let flushed = outcomes(&mut hub);
     let Some(Event::Ended { key: gone, end }) = hub.poll_event().unwrap() else {
         panic!("no news")
     };
     assert_eq!((gone, end), (keys[1], WaitError::Disconnected));
     assert!(!hub.peer(gone).unwrap().is_connected());
-    let flushed = outcomes(&mut hub);
     assert_eq!(flushed.len(), 2);
     for (key, side, ended) in flushed {
         assert_eq!((key, side), (gone, Side::Recv));
@@ -499,11 +504,12 @@ fn a_disconnect_of_the_hubs_own_flushes_and_is_news() {
     let mut client = client(&hub.door(), 1);
     let key = accept(&mut hub, 3)[0];
     hub.peer(key).unwrap().disconnect();
+    assert!(hub.poll_event().unwrap().is_none(), "it has receives in flight");
+    assert_eq!(outcomes(&mut hub).len(), 3);
     let Some(Event::Ended { key: ended, .. }) = hub.poll_event().unwrap() else {
         panic!("no news")
     };
     assert_eq!(ended, key);
-    assert_eq!(outcomes(&mut hub).len(), 3);
     assert!(!client.recv_completion(soon()).unwrap().outcome.is_done());
     assert!(hub.poll_event().unwrap().is_none(), "it is told once");
 }
@@ -869,8 +875,12 @@ fn a_poller_serves_clients_that_come_and_go_under_every_policy() {
         let report = poller.join_until(PATIENCE).expect("it ends");
         assert!(matches!(report.end, End::Stopped { drained: true }), "{:?}", report.end);
         let (mut hub, mut echo) = report.work.into_parts();
-        while let Some(event) = hub.poll_event().unwrap() {
-            assert!(echo.event(&mut hub, event).is_continue());
+        let deadline = soon();
+        while echo.left < 12 && !deadline.has_passed() {
+            drop(outcomes(&mut hub));
+            while let Some(event) = hub.poll_event().unwrap() {
+                assert!(echo.event(&mut hub, event).is_continue());
+            }
         }
         assert_eq!((echo.came, echo.left, hub.len()), (12, 12, 0));
         all_blocks(&mut hub, 128);

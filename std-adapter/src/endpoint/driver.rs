@@ -148,6 +148,9 @@ pub(super) mod sealed {
         /// It is no more.
         fn leave(&mut self, driver: &D, key: Key);
 
+        /// A new question: who was looked at may be looked at again.
+        fn begin(&mut self) {}
+
         /// Where there may be news; `None` when there are none just now. Never blocks.
         fn poll(&mut self) -> Result<Option<News<D::Request>>, CallError>;
 

@@ -75,6 +75,9 @@ impl Options {
     }
 
     /// How many sends and receives may be in flight, 1 to [`Options::MAX_DEPTH`] each.
+    ///
+    /// The longest chain of sends follows from it, because a queue whose last request is silent must not fill up:
+    /// 1 request with a depth of 2, 2 with 4, 3 with 8, 5 with 16, 9 with 32, and 16 from 64 on.
     pub const fn depth(mut self, sends: u32, recvs: u32) -> Self {
         self.send_depth = sends;
         self.recv_depth = recvs;

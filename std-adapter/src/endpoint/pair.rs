@@ -1,5 +1,7 @@
 //! A queue pair with the queues of its two halves: what an endpoint has one of, and a hub many.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 use super::*;
 use driver::sealed::Ends;
 
@@ -109,6 +111,26 @@ impl<D: Driver, C: 'static> Pair<D, C> {
         self.take_all(&mut each);
     }
 
+    /// Destroys the queue pair without waiting, and drops what is left of its contexts; nothing is of one that
+    /// was finished. One that panics in its drop keeps no other one from being dropped; the first panic goes on
+    /// afterwards.
+    pub(super) fn end(&mut self) {
+        let mut panic = None;
+        self.finish(
+            Deadline::after(Duration::ZERO),
+            |_| {},
+            |_, ended| {
+                let dropped = catch_unwind(AssertUnwindSafe(|| drop(ended)));
+                panic = panic.take().or(dropped.err());
+            },
+        );
+        if let Some(panic) = panic
+            && !std::thread::panicking()
+        {
+            resume_unwind(panic);
+        }
+    }
+
     fn take_all(&mut self, each: &mut impl FnMut(Side, Ended<C>)) {
         while let Some(ended) = self.sends.take() {
             each(Side::Send, ended);
@@ -121,11 +143,20 @@ impl<D: Driver, C: 'static> Pair<D, C> {
 
 impl<D: Driver, C: 'static> Drop for Pair<D, C> {
     fn drop(&mut self) {
-        // Nothing is left of one that was finished.
-        self.finish(Deadline::after(Duration::ZERO), |_| {}, |_, ended| drop(ended));
-        // SAFETY: each is taken once, here, and `self` is not used afterwards.
+        let storage = Storage(self);
+        storage.0.end();
+    }
+}
+
+/// The slots of a pair that has ended, freed also when a context's drop panicked.
+struct Storage<'p, D: Driver, C: 'static>(&'p mut Pair<D, C>);
+
+impl<D: Driver, C: 'static> Drop for Storage<'_, D, C> {
+    fn drop(&mut self) {
+        let pair = &mut *self.0;
+        // SAFETY: each is taken once, here, and the pair's queues are not used afterwards.
         let (sends, recvs) =
-            unsafe { (ManuallyDrop::take(&mut self.sends), ManuallyDrop::take(&mut self.recvs)) };
+            unsafe { (ManuallyDrop::take(&mut pair.sends), ManuallyDrop::take(&mut pair.recvs)) };
         // A queue that still has something in flight keeps its slots for ever, and counts them.
         if let Ok((_, slots)) = sends.into_storage() {
             // SAFETY: the slots came out of a box (`Pair::new`), and their queue is gone.

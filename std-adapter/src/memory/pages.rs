@@ -58,8 +58,11 @@ impl PagesOptions {
             Some(len) if len > 0 && isize::try_from(len).is_ok() => len,
             _ => return Err(PagesError::Length { len }),
         };
-        // Touched here, not on the hot path.
-        let mut flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
+        let mut flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        if !cfg!(miri) {
+            // Touched here, not on the hot path. Miri has no such pages.
+            flags |= libc::MAP_POPULATE;
+        }
         if self.huge {
             flags |= libc::MAP_HUGETLB | libc::MAP_HUGE_2MB;
         }

@@ -61,9 +61,10 @@ where
 
 /// Polls a hub and calls a host with what has ended, and with what becomes of the connections.
 ///
-/// Each turn takes at most a batch. Connections are looked at every 1,024 turns, and before it sleeps. It can
-/// sleep: completions wake it, connections and their requests do, and threads that hand work over to
-/// [`Host::begin`] do with [`Waker::wake`](super::Waker::wake). Peers come and go without ending it.
+/// Each turn takes at most a batch. Connections are looked at every 1,024 turns, while a member is on its way out,
+/// and before it sleeps. It can sleep: completions wake it, connections and their requests do, and threads that
+/// hand work over to [`Host::begin`] do with [`Waker::wake`](super::Waker::wake). Peers come and go without ending
+/// it.
 ///
 /// ```
 /// use std::ops::ControlFlow;
@@ -183,7 +184,7 @@ impl<D: Driver, C: 'static, H: Host<D, C, N>, const N: usize> Work for Serve<D, 
     fn turn(&mut self, batch: usize) -> Turn {
         let mut done = self.host.begin(&mut self.hub, batch);
         self.turns = self.turns.wrapping_add(1);
-        if self.slept || self.turns.is_multiple_of(LOOK_EVERY) {
+        if self.slept || self.hub.has_ending() || self.turns.is_multiple_of(LOOK_EVERY) {
             self.slept = false;
             match self.look() {
                 Ok(told) => done += told,

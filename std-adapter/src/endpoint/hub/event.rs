@@ -23,8 +23,9 @@ pub enum Event<D: Driver> {
         /// Why.
         error: EndpointError,
     },
-    /// A member's connection has ended, from whichever side, or a request of its has failed. What it has in flight comes back flushed; then
-    /// [close](super::Hub::close) it.
+    /// A member's connection has ended, from whichever side, or a request of its has failed; and everything that
+    /// it had in flight is out and [taken](super::Hub::next_ended), what arrived before the end first. A device
+    /// that flushes nothing is waited for one second. [Close](super::Hub::close) it.
     Ended {
         /// Which one.
         key: Key,

@@ -1,8 +1,14 @@
 //! A member of a hub, and its name.
 
+use std::time::Duration;
+
 use nanoverbs_core::{Ended, Member as Seat};
 
 use super::{Driver, Event, Pair, Side, WaitError};
+use crate::Deadline;
+
+/// How long a member that has ended waits for its flushes: a device that was pulled may flush nothing.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// The name of a member, which no other one ever has: of no hub of this process, and not when a later one takes
 /// its place.
@@ -38,7 +44,11 @@ pub(super) struct Member<D: Driver, C: 'static> {
     /// Whose outcome is the next one, if it has any.
     turn: Side,
     /// A request of it has failed.
-    pub(super) has_failed: bool,
+    has_failed: bool,
+    /// How it has ended, and until when its last outcomes are waited for.
+    end: Option<(WaitError, Deadline)>,
+    /// It is in the list of those that are looked at.
+    is_watched: bool,
 }
 
 /// How far its connection is.
@@ -57,7 +67,7 @@ pub(super) enum Phase {
 impl<D: Driver, C: 'static> Member<D, C> {
     pub(super) const fn new(pair: Pair<D, C>, seat: Seat, key: Key) -> Self {
         let (phase, turn) = (Phase::Waiting, Side::Recv);
-        Self { pair, seat, key, phase, turn, has_failed: false }
+        Self { pair, seat, key, phase, turn, has_failed: false, end: None, is_watched: false }
     }
 
     /// Whether its outcomes are handed out.
@@ -87,14 +97,38 @@ impl<D: Driver, C: 'static> Member<D, C> {
     }
 
     /// A request of it has failed, and its queue pair is in the error state: the member is over, whatever the
-    /// connection manager knows of it. Once in the list, which has room for each member.
+    /// connection manager knows of it.
     #[cold]
     #[inline(never)]
-    pub(super) fn fails(&mut self, failing: &mut Vec<Key>) {
-        if !self.has_failed && failing.len() < failing.capacity() {
-            self.has_failed = true;
-            failing.push(self.key);
+    pub(super) fn fails(&mut self, watched: &mut Vec<Key>) {
+        self.has_failed = true;
+        self.watch(watched);
+    }
+
+    /// Puts it in the list of those that are looked at, once; there is room for each member.
+    pub(super) fn watch(&mut self, watched: &mut Vec<Key>) {
+        if !self.is_watched && watched.len() < watched.capacity() {
+            self.is_watched = true;
+            watched.push(self.key);
         }
+    }
+
+    /// Whether it has ended and its end is not told yet.
+    pub(super) const fn is_ending(&self) -> bool {
+        (self.end.is_some() || self.has_failed) && !matches!(self.phase, Phase::Over)
+    }
+
+    /// Whether there are outcomes that nobody has taken.
+    pub(super) fn has_outcomes(&self) -> bool {
+        self.pair.sends.ended() != 0 || self.pair.recvs.ended() != 0
+    }
+
+    /// Whether every request has had its outcome, and it was taken. Silent sends that were done before the end
+    /// have none of their own.
+    fn is_drained(&self, grace: Deadline) -> bool {
+        let (sends, recvs) = (&self.pair.sends, &self.pair.recvs);
+        let is_silent = recvs.in_flight() == 0 && sends.in_flight() <= sends.silent();
+        !self.has_outcomes() && (is_silent || grace.has_passed())
     }
 
     /// The connection stands.
@@ -122,18 +156,32 @@ impl<D: Driver, C: 'static> Member<D, C> {
                 }
             },
             Phase::Up => {
-                let end = match self.pair.driver.ended() {
+                let (end, grace) = match self.end {
                     Some(end) => end,
-                    None if self.has_failed => WaitError::Broken,
-                    None => return None,
+                    None => self.begins_to_end()?,
                 };
-                if end == WaitError::Broken {
-                    // Nobody has told the peer.
-                    self.pair.driver.disconnect();
+                // What has arrived is handed out before its end is told.
+                if !self.is_drained(grace) {
+                    return None;
                 }
                 self.phase = Phase::Over;
                 Some(Event::Ended { key, end })
             }
         }
+    }
+
+    /// How its connection has ended, if it has: from here on its requests are flushed.
+    fn begins_to_end(&mut self) -> Option<(WaitError, Deadline)> {
+        let end = match self.pair.driver.ended() {
+            Some(end) => end,
+            None if self.has_failed => WaitError::Broken,
+            None => return None,
+        };
+        if end == WaitError::Broken {
+            // Nobody has told the peer.
+            self.pair.driver.disconnect();
+        }
+        self.end = Some((end, Deadline::after(GRACE)));
+        self.end
     }
 }

@@ -79,11 +79,13 @@ pub(super) use verbs::VerbsGround;
 use std::fmt;
 
 use nanoverbs_core::{
-    Armed, Block, Completion, Completions, Ended, Group, JoinError, Joined, PollError, Route, Turns,
+    Armed, Block, Completion, Completions, Ended, Group, JoinError, Joined, Member as Seat,
+    PollError, Route, Turns,
 };
 
 use super::driver::sealed::{Backend, Base, Ends, Ground, News};
 use super::pair::Pair;
+use super::soft::NAP;
 use super::storage::Links;
 use super::{BlockPool, Driver, EndpointError, Options, Shared, Side, WaitError, Window};
 use crate::memory::{Pages, Rights};
@@ -117,8 +119,9 @@ pub struct Hub<D: Driver, C: 'static, const N: usize> {
     pool: BlockPool,
     options: Options,
     strays: u64,
-    /// Members that had a failure and were not looked at since; room for all of them.
-    failing: Vec<Key>,
+    /// Members that [`Hub::poll_event`] looks at: something has failed, or they have ended and their last outcomes are
+    /// not taken. Room for all of them.
+    watched: Vec<Key>,
     ground: D::Ground,
 }
 
@@ -147,7 +150,7 @@ impl<D: Driver, C: 'static, const N: usize> Hub<D, C, N> {
             pool,
             options,
             strays: 0,
-            failing: Vec::with_capacity(N),
+            watched: Vec::with_capacity(N),
             ground,
         })
     }
@@ -166,7 +169,7 @@ impl<D: Driver, C: 'static, const N: usize> Hub<D, C, N> {
     /// The same while a member is out of its place, because it is being closed.
     #[inline(always)]
     fn fetch(&mut self, mut out: Option<(usize, &mut Pair<D, C>)>) -> Result<usize, PollError> {
-        let Self { completions, group, members, turns, strays, failing, .. } = self;
+        let Self { completions, group, members, turns, strays, watched, .. } = self;
         let batch = completions.poll()?;
         let count = batch.len();
         for completion in batch {
@@ -178,7 +181,7 @@ impl<D: Driver, C: 'static, const N: usize> Hub<D, C, N> {
             let is_known = match members.get_mut(at) {
                 Some(Some(member)) => {
                     if !completion.is_success() {
-                        member.fails(failing);
+                        member.fails(watched);
                     }
                     // Who is not told yet that it stands is served when it is.
                     if member.is_heard() {
@@ -235,7 +238,7 @@ impl<D: Driver, C: 'static, const N: usize> Hub<D, C, N> {
     /// # Errors
     ///
     /// [`AdmitError`] when there is no place, or the device cannot have the queue pair; the peer is refused
-    /// then.
+    /// then. On the soft device a request is for the hub whose [`Door`] it came through, and for no other one.
     pub fn accept(&mut self, request: Request<D>) -> Result<Joining<'_, D, C, N>, AdmitError> {
         self.admit(|ground, options| ground.accept(options, request))
     }
@@ -282,7 +285,7 @@ impl<D: Driver, C: 'static, const N: usize> Hub<D, C, N> {
     /// Ends a member's connection, collects the outcome of everything that it has in flight until the deadline,
     /// destroys its queue pair, and hands each context to `each`; those without an outcome as abandoned.
     /// Meanwhile the outcomes of the other members wait to be taken. With a deadline of zero it does not wait:
-    /// right for a member that [has ended](Event::Ended), and whose outcomes have come.
+    /// right for a member that [has ended](Event::Ended), which has nothing left but, at most, silent sends.
     ///
     /// Silent requests are as those of an [endpoint](super::Endpoint::close).
     ///
@@ -300,19 +303,33 @@ impl<D: Driver, C: 'static, const N: usize> Hub<D, C, N> {
         let Some(member) = self.members.get_mut(at).and_then(Option::take) else {
             return Err(NotAMember { key });
         };
-        let Member { mut pair, seat, .. } = *member;
+        let Member { pair, seat, .. } = *member;
         self.turns.forget(at);
-        self.failing.retain(|failing| *failing != key);
+        self.watched.retain(|watched| *watched != key);
         self.ground.leave(&pair.driver, key);
+        let mut leaving = Leaving { hub: self, pair, seat: Some(seat) };
+        let Leaving { hub, pair, .. } = &mut leaving;
         // A completion queue that cannot be polled brings nothing, and the deadline ends it.
-        let fetch =
-            |pair: &mut Pair<D, C>| while matches!(self.fetch(Some((at, pair))), Ok(1..)) {};
+        let fetch = |pair: &mut Pair<D, C>| while matches!(hub.fetch(Some((at, pair))), Ok(1..)) {};
         pair.finish(deadline.into(), fetch, each);
-        // One whose queue pair could not be destroyed keeps its place and its room.
-        if pair.in_flight(Side::Send) == 0 && pair.in_flight(Side::Recv) == 0 {
-            let _ = self.group.leave(seat);
-        }
         Ok(())
+    }
+
+    /// Ends all members at once, as [`Hub::close`] does one; the deadline is that of all of them together.
+    pub fn close_all(
+        &mut self,
+        deadline: impl Into<Deadline>,
+        mut each: impl FnMut(Key, Side, Ended<C>),
+    ) {
+        let deadline = deadline.into();
+        // The peers are told, and everything is flushed, at the same time.
+        for member in self.members.iter_mut().flatten() {
+            member.pair.driver.disconnect();
+        }
+        let keys: Vec<Key> = self.keys().collect();
+        for key in keys {
+            let _ = self.close(key, deadline, |side, ended| each(key, side, ended));
+        }
     }
 
     /// What has become of the connections since the last call; `None` when nothing has, for now. Ask until it
@@ -322,11 +339,19 @@ impl<D: Driver, C: 'static, const N: usize> Hub<D, C, N> {
     ///
     /// [`CallError`] when the device or the kernel's connection manager is out of order.
     pub fn poll_event(&mut self) -> Result<Option<Event<D>>, CallError> {
-        while let Some(key) = self.failing.pop() {
-            if let Some(event) = self.look(key) {
-                return Ok(Some(event));
+        let mut at = 0;
+        while let Some(&key) = self.watched.get(at) {
+            let event = self.look(key);
+            if self.is_ending(key) {
+                at += 1;
+            } else {
+                self.watched.swap_remove(at);
+            }
+            if event.is_some() {
+                return Ok(event);
             }
         }
+        self.ground.begin();
         loop {
             let event = match self.ground.poll()? {
                 None => return Ok(None),
@@ -341,15 +366,30 @@ impl<D: Driver, C: 'static, const N: usize> Hub<D, C, N> {
 
     /// What has become of a member.
     fn look(&mut self, key: Key) -> Option<Event<D>> {
-        let member = self.members.get_mut(key.at())?.as_mut().filter(|member| member.key == key)?;
-        let event = member.look()?;
-        if member.has_failed && member.phase == Phase::Up {
-            // It failed before it was known to stand: that is the next news.
-            self.failing.push(key);
+        let Self { members, watched, turns, .. } = self;
+        let member = members.get_mut(key.at())?.as_mut().filter(|member| member.key == key)?;
+        let event = member.look();
+        if member.is_ending() {
+            member.watch(watched);
         }
-        // What it has received meanwhile, or what was flushed.
-        self.turns.ready(key.at());
-        Some(event)
+        // What it has received while it was on its way.
+        if event.is_some() && member.has_outcomes() {
+            turns.ready(key.at());
+        }
+        event
+    }
+
+    /// Whether a member has ended and its end is not told yet.
+    fn is_ending(&self, key: Key) -> bool {
+        let member = self.members.get(key.at()).and_then(Option::as_ref);
+        member.is_some_and(|member| member.key == key && member.is_ending())
+    }
+
+    /// Whether members are about to be [told as ended](Event::Ended) as soon as what they had in flight is out:
+    /// then [`poll_event`](Hub::poll_event) wants to be asked again soon.
+    #[inline(always)]
+    pub const fn has_ending(&self) -> bool {
+        !self.watched.is_empty()
     }
 
     /// Asks for an event with the next completion, and looks once more. Only after [`Armed::Quiet`], and
@@ -371,6 +411,9 @@ impl<D: Driver, C: 'static, const N: usize> Hub<D, C, N> {
     /// which raises no events, the sleep is made short instead.
     pub fn sources<'s>(&'s self, sources: &mut Sources<'s>) {
         self.ground.sources(sources);
+        if self.has_ending() {
+            sources.at_most(NAP);
+        }
     }
 
     /// Registers `len` bytes, rounded up to whole pages, that every member's peer may reach as far as `rights`
@@ -407,7 +450,7 @@ impl<D: Driver, C: 'static, const N: usize> Hub<D, C, N> {
         self.group.is_empty()
     }
 
-    /// Members that have outcomes to be taken.
+    /// Members that are in line for their turn: all that have outcomes to be taken, and some that had.
     pub fn waiting(&self) -> usize {
         self.turns.waiting()
     }
@@ -431,6 +474,26 @@ impl<D: Driver, C: 'static, const N: usize> Hub<D, C, N> {
     /// Completions that belonged to nothing here. Not 0 points to a device that repeats itself.
     pub const fn strays(&self) -> u64 {
         self.strays
+    }
+}
+
+/// A member that is being closed. Its place is free again afterwards, also when the caller's closure panics.
+struct Leaving<'h, D: Driver, C: 'static, const N: usize> {
+    hub: &'h mut Hub<D, C, N>,
+    pair: Pair<D, C>,
+    seat: Option<Seat>,
+}
+
+impl<D: Driver, C: 'static, const N: usize> Drop for Leaving<'_, D, C, N> {
+    fn drop(&mut self) {
+        self.pair.end();
+        // One whose queue pair could not be destroyed keeps its place and its room.
+        if self.pair.in_flight(Side::Send) == 0
+            && self.pair.in_flight(Side::Recv) == 0
+            && let Some(seat) = self.seat.take()
+        {
+            let _ = self.hub.group.leave(seat);
+        }
     }
 }
 

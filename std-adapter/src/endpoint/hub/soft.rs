@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nanoverbs_core::soft::CqId;
 
@@ -12,8 +12,8 @@ use crate::endpoint::soft::{NAP, SoftBase, prepared};
 use crate::endpoint::{EndpointError, Options, Prepared, Soft, SoftDevice};
 use crate::poller::Sources;
 
-/// Peers that asked and were not accepted yet.
-type Waiting<const QPS: usize> = Arc<Mutex<VecDeque<SoftRequest<QPS>>>>;
+/// Peers that asked and were not accepted yet; `None` when the hub is gone.
+type Waiting<const QPS: usize> = Arc<Mutex<Option<VecDeque<SoftRequest<QPS>>>>>;
 
 /// What the members of a hub on the soft device share.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub struct SoftGround<const QPS: usize> {
     keys: Vec<Key>,
     /// The next member to look at.
     next: usize,
+    /// How many were looked at since the question was asked.
+    looked: usize,
 }
 
 /// The way to a hub on the soft device, for its peers: what a listener's address is on a real one. A clone is
@@ -36,7 +38,11 @@ pub struct Door<const QPS: usize> {
 }
 
 /// A peer that asks a hub on the soft device to be connected. Dropped, it is refused: its connection has ended.
-pub struct SoftRequest<const QPS: usize>(Option<Ends<Soft<QPS>>>);
+pub struct SoftRequest<const QPS: usize> {
+    /// The hub's completion queue.
+    queue: CqId,
+    ends: Option<Ends<Soft<QPS>>>,
+}
 
 impl Options {
     /// A hub on `device`, whose peers come through its [`Door`]. Each member and each peer is a
@@ -58,8 +64,9 @@ impl Options {
         };
         let queue = device.completion_queue(capacity as usize)?;
         let base = SoftBase { device, domain: device.domain() };
-        let door = Door { base, queue: queue.id(), options: self, waiting: Waiting::default() };
-        Hub::new(SoftGround { door, keys: Vec::new(), next: 0 }, queue, capacity, self)
+        let waiting = Arc::new(Mutex::new(Some(VecDeque::new())));
+        let door = Door { base, queue: queue.id(), options: self, waiting };
+        Hub::new(SoftGround { door, keys: Vec::new(), next: 0, looked: 0 }, queue, capacity, self)
     }
 }
 
@@ -87,11 +94,19 @@ impl<const QPS: usize> Door<QPS> {
         let far = self.base.queue_pair(&self.options, self.queue, self.queue)?;
         near.control.connect(&far.control)?;
         let ended = Arc::new(AtomicBool::new(false));
-        let request = SoftRequest(Some(self.base.ends(far, Arc::clone(&ended))));
+        let ends = Some(self.base.ends(far, Arc::clone(&ended)));
+        let request = SoftRequest { queue: self.queue, ends };
         let endpoint = prepared(&options, base.ends(near, ended), queues)?;
-        // No panic can leave the list half written.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push_back(request);
+        match self.waiting().as_mut() {
+            Some(waiting) => waiting.push_back(request),
+            None => return Err(CallError::new("rdma_connect", libc::ECONNREFUSED).into()),
+        }
         Ok(endpoint)
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Option<VecDeque<SoftRequest<QPS>>>> {
+        // No panic can leave the list half written.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -105,7 +120,9 @@ impl<const QPS: usize> Ground<Soft<QPS>> for SoftGround<QPS> {
         _: &Options,
         mut request: SoftRequest<QPS>,
     ) -> Result<Ends<Soft<QPS>>, EndpointError> {
-        request.0.take().ok_or(EndpointError::Call(CallError::new("rdma_accept", libc::EINVAL)))
+        // Its completions go where the hub is whose door it came through.
+        let ends = if request.queue == self.door.queue { request.ends.take() } else { None };
+        ends.ok_or(EndpointError::Call(CallError::new("rdma_accept", libc::EINVAL)))
     }
 
     fn enter(&mut self, _: &Soft<QPS>, key: Key) {
@@ -120,15 +137,24 @@ impl<const QPS: usize> Ground<Soft<QPS>> for SoftGround<QPS> {
         }
     }
 
-    /// The device says nothing of connections, so each member is looked at in turn.
+    fn begin(&mut self) {
+        self.looked = 0;
+    }
+
+    /// The device says nothing of connections, so each member is looked at, once a question, those first who had
+    /// to wait.
     fn poll(&mut self) -> Result<Option<News<SoftRequest<QPS>>>, CallError> {
-        let request = self.door.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let request = self.door.waiting().as_mut().and_then(VecDeque::pop_front);
         if let Some(request) = request {
             return Ok(Some(News::Request(request)));
         }
-        let key = self.keys.get(self.next).copied();
-        self.next = if key.is_some() { self.next + 1 } else { 0 };
-        Ok(key.map(News::Member))
+        if self.looked >= self.keys.len() {
+            return Ok(None);
+        }
+        self.looked += 1;
+        let at = if self.next < self.keys.len() { self.next } else { 0 };
+        self.next = at + 1;
+        Ok(self.keys.get(at).copied().map(News::Member))
     }
 
     fn drain(&self) -> Result<(), CallError> {
@@ -143,9 +169,17 @@ impl<const QPS: usize> Ground<Soft<QPS>> for SoftGround<QPS> {
 
 impl<const QPS: usize> Drop for SoftRequest<QPS> {
     fn drop(&mut self) {
-        if let Some(ends) = &mut self.0 {
+        if let Some(ends) = &mut self.ends {
             ends.driver.disconnect();
         }
+    }
+}
+
+/// Who asked and was not accepted is refused.
+impl<const QPS: usize> Drop for SoftGround<QPS> {
+    fn drop(&mut self) {
+        let refused = self.door.waiting().take();
+        drop(refused);
     }
 }
 
