@@ -92,18 +92,20 @@ impl<D: Driver, C: 'static> Inner<D, C> {
                 return Ok(ended);
             }
             let tired = match self.idle {
-                Idle::Spin => spins.is_multiple_of(1024),
+                // Nothing between two polls: a pause of the processor takes longer than a poll.
+                Idle::Spin => {
+                    let polls = spins.wrapping_add(1);
+                    polls.is_multiple_of(CLOCK)
+                        && (polls.is_multiple_of(CONNECTION) || deadline.has_passed())
+                }
                 Idle::SpinThenYield { spins: most } | Idle::SpinThenWait { spins: most } => {
+                    std::hint::spin_loop();
                     spins >= most
                 }
             };
             spins = spins.wrapping_add(1);
-            if tired {
-                if let Some(ended) = self.rest(side, deadline)? {
-                    return Ok(ended);
-                }
-            } else {
-                std::hint::spin_loop();
+            if tired && let Some(ended) = self.rest(side, deadline)? {
+                return Ok(ended);
             }
         }
     }

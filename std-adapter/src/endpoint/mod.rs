@@ -102,6 +102,11 @@ pub(crate) const SGES: usize = 8;
 /// How long a closing endpoint waits for flushes of silent sends, which need not come.
 const SILENCE: Duration = Duration::from_millis(100);
 
+/// Polls in vain between two looks at the clock, and between two looks at the connection, which take system
+/// calls: who polls without pause does not poll meanwhile, and what it waits for may come just then.
+const CLOCK: u32 = 1 << 10;
+const CONNECTION: u32 = 1 << 16;
+
 /// A chain of sends of an endpoint.
 pub type Sends<'e, D, C> = SendChain<'e, 'static, <D as Backend>::SendPort, C, DEPTH, CHAIN, SGES>;
 /// A chain of receives of an endpoint.

@@ -59,10 +59,7 @@ macro_rules! verbs {
         where
             C: AsRef<[u8]>,
         {
-            let (queue, link) = self.send_side();
-            post_one!(queue.reserve(link, 1), context, |chain, context| {
-                chain.push_inline(op::Send::new().signaled(), context)
-            })
+            self.post_inline(op::Send::new().signaled(), context)
         }
 
         /// Posts a READ of `remote` into the buffers of `context`, one or several of them. It brings as many bytes as
@@ -131,6 +128,28 @@ macro_rules! verbs {
             let (queue, link) = self.send_side();
             post_one!(queue.reserve(link, 1), context, |chain, context| {
                 chain.push(operation, context)
+            })
+        }
+
+        /// The same with a SEND or WRITE of the bytes of `context`, which are copied during the call. At most
+        /// [`Self::inline`] bytes.
+        ///
+        /// # Errors
+        ///
+        /// [`PostError`] with the context.
+        #[doc(alias = "IBV_SEND_INLINE")]
+        #[inline(always)]
+        pub fn post_inline<O: op::InlineOperation>(
+            &mut self,
+            operation: O,
+            context: C,
+        ) -> Result<(), PostError<C>>
+        where
+            C: AsRef<[u8]>,
+        {
+            let (queue, link) = self.send_side();
+            post_one!(queue.reserve(link, 1), context, |chain, context| {
+                chain.push_inline(operation, context)
             })
         }
 

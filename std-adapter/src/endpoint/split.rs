@@ -10,7 +10,8 @@ use nanoverbs_core::{
 
 use super::driver::sealed::Backend;
 use super::{
-    BlockPool, CHAIN, DEPTH, Driver, Endpoint, PostError, Receives, Refusal, SGES, Sends, WaitError,
+    BlockPool, CHAIN, CLOCK, DEPTH, Driver, Endpoint, PostError, Receives, Refusal, SGES, Sends,
+    WaitError,
 };
 use crate::Deadline;
 
@@ -80,7 +81,7 @@ macro_rules! completions {
             Ok(self.queue.take())
         }
 
-        /// The next request that has ended: the oldest one. Spins until it has.
+        /// The next request that has ended: the oldest one. Polls without pause until it has.
         ///
         /// # Errors
         ///
@@ -93,7 +94,7 @@ macro_rules! completions {
                 if let Some(ended) = self.try_completion()? {
                     return Ok(ended);
                 }
-                if polls.is_multiple_of(1024) {
+                if polls.is_multiple_of(CLOCK) {
                     let in_flight = self.queue.in_flight();
                     if in_flight == 0 {
                         return Err(WaitError::NothingPosted);
@@ -103,7 +104,6 @@ macro_rules! completions {
                     }
                 }
                 polls = polls.wrapping_add(1);
-                std::hint::spin_loop();
             }
         }
 

@@ -135,7 +135,9 @@ fn rest<W: Work>(
             shared.sleep(work, longest)?;
             Ok(Rested::Slept)
         }
-        IdlePolicy::Spin | IdlePolicy::SpinThenYield { .. } | IdlePolicy::SpinThenSleep { .. } => {
+        // A pause of the processor takes longer than a turn that finds nothing.
+        IdlePolicy::Spin => Ok(Rested::Spun),
+        IdlePolicy::SpinThenYield { .. } | IdlePolicy::SpinThenSleep { .. } => {
             std::hint::spin_loop();
             Ok(Rested::Spun)
         }
