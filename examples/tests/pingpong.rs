@@ -34,7 +34,8 @@ fn without_arguments_it_plays_on_the_soft_device_and_prints_every_percentile() {
     let output = pingpong("-n 1000 --warmup 100 -e");
     let said = text(&output.stdout);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    for word in ["soft", "1,000 round trips of 64 bytes", "messages a second", "every byte"] {
+    for word in ["soft", "1,000 round trips of 64 bytes, SENDs", "messages a second", "every byte"]
+    {
         assert!(said.contains(word), "{word}: {said}");
     }
     for word in ["p50 ", "p90 ", "p99 ", "p99.9 ", "p99.99 ", "max "] {
@@ -51,8 +52,18 @@ fn all_sizes_depths_and_threads_end_well() {
         "-n 500 -s 64 -t 64 --threads 1 --warmup 0",
         "-n 500 -s 256 -I 256 -t 3 -e",
         "-n 50 -s 64K -t 4 --cpu none --warmup 10",
-        "-n 10 -s 1M --threads 1",
+        "-n 10 -s 1M --threads 1 --warmup 10",
         "-n 1 --warmup 0",
+        "-n 500 -s 1 --verb write --threads 1",
+        "-n 300 -s 13 -t 7 --verb write -e",
+        "-n 500 -s 256 -I 256 -t 3 --verb write -e",
+        "-n 50 -s 64K -t 4 --verb write --threads 1 --warmup 10",
+        "-n 500 -s 2 --verb read --threads 1 --warmup 0",
+        "-n 300 -s 100 -t 16 --verb read -e",
+        "-n 1000 --rate --threads 1",
+        "-n 1001 -s 13 -t 64 --rate -e --warmup 7",
+        "-n 100 -s 4096 -t 3 --rate --threads 1 --warmup 0",
+        "-n 100 -I 64 --rate -e",
     ] {
         let output = pingpong(line);
         assert!(output.status.success(), "{line}: {}", text(&output.stderr));
@@ -75,6 +86,45 @@ fn json_has_the_numbers_that_are_printed() {
 }
 
 #[test]
+fn what_is_played_is_said_by_its_name() {
+    for (line, words, ways) in [
+        ("-n 200 --verb write -e", "200 round trips of 64 bytes, WRITEs there", "both ways"),
+        ("-n 200 --verb read -e", "200 round trips of 64 bytes, READs, 1 at", "one way"),
+        ("-n 200 --rate -t 8 -e", "200 messages of 64 bytes, SENDs one way, 8 at", "one way"),
+    ] {
+        let output = pingpong(line);
+        let said = text(&output.stdout);
+        assert!(output.status.success(), "{line}: {}", text(&output.stderr));
+        assert!(said.contains(words) && said.contains(ways), "{line}: {said}");
+        // One way there is no round trip to time.
+        assert_eq!(said.contains("p99.9 "), !line.contains("--rate"), "{line}: {said}");
+    }
+}
+
+#[test]
+fn json_says_what_was_played() {
+    let file = std::env::temp_dir().join(format!("pingpong-games-{}.json", std::process::id()));
+    for (line, verb, rate) in [
+        ("--verb write -e", "write", false),
+        ("--verb read -e", "read", false),
+        ("--rate -t 4 -e", "send", true),
+    ] {
+        let output = pingpong(&format!("-n 300 {line} --json {}", file.display()));
+        assert!(output.status.success(), "{line}: {}", text(&output.stderr));
+        let json: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!((json["verb"].as_str(), json["rate"].as_bool()), (Some(verb), Some(rate)));
+        assert_eq!(json["in_order"].as_bool(), Some(false));
+        assert_eq!(json["round_trip_ns"].is_null(), rate, "{line}");
+        // A round trip of WRITEs is two messages, everything else here is one.
+        let messages = if verb == "write" { 600.0 } else { 300.0 };
+        let (rate, seconds) = (&json["messages_per_second"], &json["seconds"]);
+        let counted = rate.as_f64().unwrap() * seconds.as_f64().unwrap();
+        assert!((counted - messages).abs() < 1.0, "{line}: {counted}");
+    }
+}
+
+#[test]
 fn a_wrong_line_is_named_with_exit_code_2() {
     for (line, words) in [
         ("-s 0", "'0' for '--size"),
@@ -91,6 +141,15 @@ fn a_wrong_line_is_named_with_exit_code_2() {
         ("--connect 10.0.0.1 --cpu 0,1", "--cpu takes one number"),
         ("--threads 2 --cpu 0", "do not fit"),
         ("-s 64M -t 64", "make one of them smaller"),
+        ("-s 4M -t 64 --verb write", "make one of them smaller"),
+        ("--verb fly", "possible values: send, write, read"),
+        ("--rate --verb write", "--rate is for SENDs"),
+        ("--rate --verb read", "--rate is for SENDs"),
+        ("--in-order", "--in-order is for --verb write"),
+        ("--in-order --rate", "--in-order is for --verb write"),
+        ("--in-order --verb write", "the soft one promises no order"),
+        ("--listen 10.0.0.1 --in-order --verb write -e", "leave one of them out"),
+        ("--verb read -I 64", "a READ fetches"),
     ] {
         let said = complaint(line, 2);
         assert!(said.contains(words), "{line}: {said}");

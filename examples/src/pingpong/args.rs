@@ -3,12 +3,23 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use nanoverbs::endpoint::Idle;
 
-use super::Plan;
+use super::plan::{Game, Plan};
 use crate::cpu::Cpus;
 use crate::{Failure, Place};
+
+/// How the messages of a round trip go.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum Verb {
+    /// SEND, into a receive of the other end
+    Send,
+    /// WRITE, into memory of the other end
+    Write,
+    /// READ of the server's memory, whose program takes no part; one is a round trip
+    Read,
+}
 
 /// Sends a message there and back, many times, and says how long it took.
 ///
@@ -25,6 +36,10 @@ use crate::{Failure, Place};
   pingpong -s 4096 -t 16 -n 1000000   larger messages, 16 under way at a time
   pingpong --listen 10.0.0.1          wait for one client on the RDMA interface with this address
   pingpong --connect 10.0.0.1 -s 64   the client, on another machine or on the same
+  pingpong --rate -t 64               how many messages a second go one way
+
+What perftest calls ib_send_lat, ib_write_lat and ib_read_lat is --verb send, --verb write --in-order and
+--verb read; ib_send_bw is --rate. perftest halves the time of a round trip of SENDs or WRITEs.
 
 Every byte of every message is checked, at both ends. The exit code is 0 when all were right, 2 when
 the command line was wrong, and 1 when anything else was."
@@ -38,22 +53,38 @@ pub struct Args {
     #[arg(long, value_name = "ADDR", help_heading = "Where")]
     pub connect: Option<Place>,
 
+    /// How messages go [default: send]
+    #[arg(long, value_enum, value_name = "VERB", hide_default_value = true, help_heading = "What")]
+    pub verb: Option<Verb>,
+
+    /// With --verb write: look at the last byte of the memory to see that a message has arrived, as
+    /// ib_write_lat does. Right only on a device that shows the bytes of a message in the order in which they
+    /// were sent; on any other each WRITE brings an immediate, as without this option
+    #[arg(long, help_heading = "What")]
+    pub in_order: bool,
+
+    /// SENDs one way, and how many go in a second: --depth of them under way, in chains behind one
+    /// doorbell, most of them without a completion of their own
+    #[arg(long, help_heading = "What")]
+    pub rate: bool,
+
     /// Bytes in a message; K and M are understood [default: 64]
     #[arg(short, long, value_name = "BYTES", value_parser = bytes, help_heading = "What")]
     pub size: Option<usize>,
 
-    /// Round trips to time [default: 100000]
+    /// Round trips, or messages that go one way, to time [default: 100000]
     #[arg(short = 'n', long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000),
           help_heading = "What")]
     pub iters: Option<u64>,
 
-    /// Round trips before the timed ones [default: 1000]
+    /// How many of them before the timed ones [default: 1000]
     #[arg(long, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000_000),
           help_heading = "What")]
     pub warmup: Option<u64>,
 
     /// Messages under way at a time [default: 1]
-    #[arg(short = 't', long, value_parser = clap::value_parser!(u32).range(1..=64),
+    #[arg(short = 't', long,
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(Plan::MAX_DEPTH)),
           help_heading = "What")]
     pub depth: Option<u32>,
 
@@ -113,13 +144,55 @@ impl Args {
             }
             _ => {}
         }
+        self.check_game(is_remote)?;
         self.plan().check()
+    }
+
+    /// The same for what is to be played.
+    fn check_game(&self, is_remote: bool) -> Result<(), Failure> {
+        let is_write = self.verb == Some(Verb::Write);
+        let wrong = match (self.rate, self.in_order) {
+            (true, _) if !matches!(self.verb, None | Some(Verb::Send)) => {
+                "--rate is for SENDs, which go one way; leave --verb out"
+            }
+            (_, true) if !is_write => "--in-order is for --verb write",
+            (_, true) if !is_remote => {
+                "--in-order is for real devices; the soft one promises no order, and --verb write does \
+                 without"
+            }
+            (_, true) if self.events => {
+                "--in-order looks at memory, and --events waits for the device to say something; leave \
+                 one of them out"
+            }
+            _ if self.verb == Some(Verb::Read) && self.inline > 0 => {
+                "--inline is for messages that are sent, and a READ fetches them"
+            }
+            _ => return Ok(()),
+        };
+        Err(Failure::usage(wrong))
+    }
+
+    fn game(&self) -> Game {
+        match (self.rate, self.verb, self.in_order) {
+            (true, ..) => Game::Rate,
+            (_, Some(Verb::Write), true) => Game::WriteInOrder,
+            (_, Some(Verb::Write), false) => Game::Write,
+            (_, Some(Verb::Read), _) => Game::Read,
+            (_, Some(Verb::Send) | None, _) => Game::Send,
+        }
+    }
+
+    /// The game, when one was named.
+    #[cfg(any(feature = "librdmacm", test))]
+    pub(super) fn told_game(&self) -> Option<Game> {
+        (self.rate || self.verb.is_some()).then(|| self.game())
     }
 
     /// What is to be played, where nothing was said by default.
     pub(super) fn plan(&self) -> Plan {
         let default = Plan::default();
         Plan {
+            game: self.game(),
             size: self.size.unwrap_or(default.size),
             iters: self.iters.unwrap_or(default.iters),
             warmup: self.warmup.unwrap_or(default.warmup),

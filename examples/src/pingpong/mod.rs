@@ -1,13 +1,13 @@
-//! A message there and back, many times, timed: the program `pingpong`.
+//! A message there and back, many times, timed; or as many one way as go: the program `pingpong`.
 //!
 //! [`Args`] say what is wanted and become a [`Plan`]. A client and a server play it through two
 //! endpoints: in this process on the soft device, or in two processes on real ones. The client
 //! comes home with a tally, and the report prints it.
 
 mod args;
-pub use args::Args;
+pub use args::{Args, Verb};
 mod plan;
-pub use plan::Plan;
+pub use plan::{Game, Plan};
 mod players;
 mod report;
 mod soft;

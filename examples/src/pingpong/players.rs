@@ -1,209 +1,105 @@
 //! The two ends of a game. They know endpoints and nothing of the device behind them.
+//!
+//! A [`Client`] and a [`Server`] play there and back, a [`Sender`] and a [`Receiver`] one way; what they
+//! have in common is a [`Player`]. Each is used by one thread, which may be the same for both.
+
+mod client;
+mod mailbox;
+mod rate;
+mod server;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use nanoverbs::Deadline;
-use nanoverbs::endpoint::{Driver, Endpoint, PostError, WaitError};
-use nanoverbs::nanoverbs_core::{Block, Cause, Ended, Outcome};
+use nanoverbs::endpoint::{Driver, Endpoint, Idle, PostError, WaitError};
+use nanoverbs::nanoverbs_core::{Cause, Ended, Outcome, Part, RemoteRegion, op};
 
-use super::Plan;
+pub(super) use client::Client;
+pub(super) use mailbox::{Mailbox, Role};
+pub(super) use rate::{Receiver, Sender};
+pub(super) use server::Server;
+
+use super::plan::{Game, Plan};
 use crate::{Failure, pattern};
+
+/// What requests carry: a block, as long as the message.
+pub(super) type Message = Part;
 
 /// What the client brings home.
 pub(super) struct Tally {
-    /// Nanoseconds of each timed round trip.
+    /// Nanoseconds of each timed round trip; none of a game that goes one way.
     pub(super) trips: Histogram<u64>,
-    /// From the first timed ping to the last pong.
+    /// From the first timed message to the end of the last one.
     pub(super) elapsed: Duration,
+}
+
+/// What an end knows before it plays.
+#[derive(Clone, Copy)]
+pub(super) struct Setup {
+    pub(super) plan: Plan,
+    /// Messages of up to this many bytes travel inline.
+    pub(super) inline: u32,
+    pub(super) patience: Duration,
+    pub(super) idle: Idle,
+}
+
+/// Plays the client's part with a server that is somewhere else.
+pub(super) fn lead<D: Driver>(
+    endpoint: Endpoint<D, Message>,
+    mailbox: Mailbox,
+    setup: Setup,
+    progress: &AtomicU64,
+) -> Result<Tally, Failure> {
+    match setup.plan.game {
+        Game::Rate => Sender::new(endpoint, mailbox, setup, progress)?.play(),
+        _ => Client::new(endpoint, mailbox, setup, progress)?.play(),
+    }
+}
+
+/// Plays the server's part with a client that is somewhere else.
+pub(super) fn serve<D: Driver>(
+    endpoint: Endpoint<D, Message>,
+    mailbox: Mailbox,
+    setup: Setup,
+    progress: Option<&AtomicU64>,
+) -> Result<(), Failure> {
+    match setup.plan.game {
+        Game::Rate => Receiver::new(endpoint, mailbox, setup, progress)?.play(),
+        _ => Server::new(endpoint, mailbox, setup, progress)?.play(),
+    }
 }
 
 /// What both ends have.
 struct Player<D: Driver> {
-    endpoint: Endpoint<D, Block>,
+    endpoint: Endpoint<D, Message>,
+    mailbox: Mailbox,
     plan: Plan,
     is_inline: bool,
     patience: Duration,
+    idle: Idle,
     /// Rounds that are over, here.
     done: u64,
 }
 
-/// Sends pings, and takes the time until each pong.
-pub(super) struct Client<'a, D: Driver> {
-    player: Player<D>,
-    sent: u64,
-    /// When the ping of each round that is under way was posted.
-    posted: [Instant; 64],
-    began: Instant,
-    ended: Instant,
-    trips: Histogram<u64>,
-    progress: &'a AtomicU64,
+/// A request that is ready to be posted.
+struct Ready {
+    message: Message,
+    /// Where it goes, or comes from, when that is memory of the other end.
+    remote: Option<RemoteRegion>,
 }
 
-impl<'a, D: Driver> Client<'a, D> {
-    pub(super) fn new(
-        endpoint: Endpoint<D, Block>,
-        plan: Plan,
-        inline: u32,
-        patience: Duration,
-        progress: &'a AtomicU64,
-    ) -> Result<Self, Failure> {
-        let trips = Histogram::new_with_bounds(1, 3_600_000_000_000, 3)
-            .map_err(|error| Failure::new(format!("no histogram can be made: {error}")))?;
-        let now = Instant::now();
-        let player = Player::new(endpoint, plan, inline, patience)?;
-        let (began, ended) = (now, now);
-        Ok(Self { player, sent: 0, posted: [now; 64], began, ended, trips, progress })
-    }
-
-    /// Plays all rounds with a server that is somewhere else.
-    pub(super) fn play(mut self) -> Result<Tally, Failure> {
-        while !self.is_done() {
-            self.send()?;
-            self.receive()?;
-        }
-        Ok(self.finish())
-    }
-
-    pub(super) fn is_done(&self) -> bool {
-        self.player.done == self.player.plan.rounds()
-    }
-
-    /// Sends as many pings as may be under way, and says how many those are.
-    pub(super) fn send(&mut self) -> Result<u64, Failure> {
-        let player = &mut self.player;
-        let before = self.sent;
-        let last = player.plan.rounds().min(player.done + u64::from(player.plan.depth));
-        while self.sent < last {
-            let mut ping = player.free_block()?;
-            ping.set_len(player.plan.size)?;
-            pattern::fill(&mut ping, self.sent);
-            let now = Instant::now();
-            if self.sent == player.plan.warmup {
-                self.began = now;
-            }
-            self.posted[(self.sent % 64) as usize] = now;
-            player.send(ping)?;
-            self.sent += 1;
-        }
-        Ok(self.sent - before)
-    }
-
-    /// Waits for the next pong, checks it, and makes its block a receive again.
-    pub(super) fn receive(&mut self) -> Result<(), Failure> {
-        let player = &mut self.player;
-        let posted = self.posted[(player.done % 64) as usize];
-        let pong = player.receive(Deadline::at(posted + player.patience))?;
-        self.ended = Instant::now();
-        // From here on nobody's time is taken.
-        player.check(&pong, player.done)?;
-        if player.done >= player.plan.warmup {
-            self.trips.saturating_record((self.ended - posted).as_nanos() as u64);
-        }
-        player.post_recv(pong)?;
-        player.done += 1;
-        // Relaxed: a number for people.
-        self.progress.store(player.done, Ordering::Relaxed);
-        Ok(())
-    }
-
-    pub(super) fn finish(self) -> Tally {
-        Tally { trips: self.trips, elapsed: self.ended - self.began }
-    }
-}
-
-/// Sends every ping back as it came.
-pub(super) struct Server<'a, D: Driver> {
-    player: Player<D>,
-    /// Pongs that were found to be right, after they had been sent.
-    checked: u64,
-    progress: Option<&'a AtomicU64>,
-}
-
-impl<'a, D: Driver> Server<'a, D> {
-    pub(super) fn new(
-        endpoint: Endpoint<D, Block>,
-        plan: Plan,
-        inline: u32,
-        patience: Duration,
-        progress: Option<&'a AtomicU64>,
-    ) -> Result<Self, Failure> {
-        let player = Player::new(endpoint, plan, inline, patience)?;
-        Ok(Self { player, checked: 0, progress })
-    }
-
-    /// Plays all rounds with a client that is somewhere else.
-    pub(super) fn play(mut self) -> Result<(), Failure> {
-        while self.player.done < self.player.plan.rounds() {
-            self.answer()?;
-            self.tidy()?;
-        }
-        self.finish()
-    }
-
-    /// Waits for a ping, and sends it back.
-    pub(super) fn answer(&mut self) -> Result<(), Failure> {
-        let player = &mut self.player;
-        let ping = player.receive(Deadline::after(player.patience))?;
-        // First a new receive: the client's next ping may come as soon as the pong is there.
-        let spare = match player.endpoint.block() {
-            Some(spare) => spare,
-            None => Self::sent_back(player, &mut self.checked)?,
-        };
-        player.post_recv(spare)?;
-        player.send(ping)?;
-        player.done += 1;
-        if let Some(progress) = self.progress {
-            // Relaxed: a number for people.
-            progress.store(player.done, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    /// Checks what was sent back, while nobody waits for it.
-    pub(super) fn tidy(&mut self) -> Result<(), Failure> {
-        while let Some(ended) = self.player.endpoint.try_send_completion().map_err(of_wait)? {
-            let pong = self.player.done_or_why(ended)?;
-            self.player.check(&pong, self.checked)?;
-            self.checked += 1;
-        }
-        Ok(())
-    }
-
-    /// Waits until the last pongs have arrived.
-    pub(super) fn finish(mut self) -> Result<(), Failure> {
-        let deadline = Deadline::after(self.player.patience);
-        while self.checked < self.player.plan.rounds() {
-            match self.player.endpoint.send_completion(deadline) {
-                // The client leaves as soon as it has its last pong, maybe before this side has
-                // heard that it was delivered.
-                Ok(ended) => {
-                    self.player.check(&ended.context, self.checked)?;
-                    self.checked += 1;
-                }
-                Err(WaitError::Disconnected) => break,
-                Err(error) => return Err(self.player.waited(error)),
-            }
-        }
-        Ok(())
-    }
-
-    fn sent_back(player: &mut Player<D>, checked: &mut u64) -> Result<Block, Failure> {
-        let pong = player.sent()?;
-        player.check(&pong, *checked)?;
-        *checked += 1;
-        Ok(pong)
-    }
-}
+/// Polls of memory between two looks at the connection and the clock, which take system calls.
+const POLLS: u32 = 1 << 16;
 
 impl<D: Driver> Player<D> {
     fn new(
-        endpoint: Endpoint<D, Block>,
-        plan: Plan,
-        inline: u32,
-        patience: Duration,
+        endpoint: Endpoint<D, Message>,
+        mailbox: Mailbox,
+        setup: Setup,
     ) -> Result<Self, Failure> {
+        let Setup { plan, inline, patience, idle } = setup;
         let granted = endpoint.inline();
         if granted < inline {
             return Err(Failure::new(format!(
@@ -212,41 +108,67 @@ impl<D: Driver> Player<D> {
             )));
         }
         let is_inline = plan.size <= inline as usize;
-        Ok(Self { endpoint, plan, is_inline, patience, done: 0 })
+        Ok(Self { endpoint, mailbox, plan, is_inline, patience, idle, done: 0 })
     }
 
-    fn send(&mut self, message: Block) -> Result<(), Failure> {
-        let posted = if self.is_inline {
-            self.endpoint.post_send_inline(message)
-        } else {
-            self.endpoint.post_send(message)
+    /// Makes the request of a round, so that nothing is left to do but to post it.
+    fn ready(&mut self, round: u64) -> Result<Ready, Failure> {
+        let mut message = self.free_message()?;
+        self.mailbox.fill(&mut message, round);
+        let remote = match self.plan.game {
+            Game::Send | Game::Rate => None,
+            Game::Write | Game::WriteInOrder | Game::Read => Some(self.mailbox.remote(round)?),
+        };
+        Ok(Ready { message, remote })
+    }
+
+    /// Puts the message of a round on its way.
+    #[inline]
+    fn post(&mut self, round: u64, Ready { message, remote }: Ready) -> Result<(), Failure> {
+        let endpoint = &mut self.endpoint;
+        let posted = match (self.plan.game, remote) {
+            (Game::Read, Some(remote)) => endpoint.post_read(remote, message),
+            (game, Some(remote)) => {
+                let mut write = op::Write::new(remote).signaled();
+                if game == Game::Write {
+                    write = write.immediate(round as u32);
+                }
+                if self.is_inline {
+                    endpoint.post_inline(write, message)
+                } else {
+                    endpoint.post(write, message)
+                }
+            }
+            (_, None) if self.is_inline => endpoint.post_send_inline(message),
+            (_, None) => endpoint.post_send(message),
         };
         posted.map_err(|error| self.refused(&error))
     }
 
-    fn post_recv(&mut self, block: Block) -> Result<(), Failure> {
-        self.endpoint.post_recv(block).map_err(|error| self.refused(&error))
-    }
-
-    /// A block that nobody uses: a fresh one, or that of a message which has arrived.
-    fn free_block(&mut self) -> Result<Block, Failure> {
-        while let Some(ended) = self.endpoint.try_send_completion().map_err(of_wait)? {
-            drop(self.done_or_why(ended)?);
+    /// Waits for the other's message of a round. What it brings is given to [`Player::check`], and then
+    /// to [`Player::put_back`].
+    #[inline]
+    fn arrival(&mut self, round: u64, deadline: Deadline) -> Result<Option<Message>, Failure> {
+        match self.plan.game {
+            Game::Send | Game::Rate => self.receive(deadline).map(|(message, _)| Some(message)),
+            Game::Write => {
+                let (message, immediate) = self.receive(deadline)?;
+                if immediate == Some(round as u32) {
+                    Ok(Some(message))
+                } else {
+                    Err(Failure::new(format!(
+                        "round trip {round}: a message with the immediate {immediate:?} arrived"
+                    )))
+                }
+            }
+            Game::WriteInOrder => self.flag(round, deadline).map(|()| None),
+            Game::Read => self.sent(deadline).map(Some),
         }
-        match self.endpoint.block() {
-            Some(block) => Ok(block),
-            None => self.sent(),
-        }
     }
 
-    fn sent(&mut self) -> Result<Block, Failure> {
-        let ended = self.endpoint.send_completion(self.patience);
-        let ended = ended.map_err(|error| self.waited(error))?;
-        self.done_or_why(ended)
-    }
-
-    /// The next message, as long as it arrived.
-    fn receive(&mut self, deadline: Deadline) -> Result<Block, Failure> {
+    /// The next message, as long as it arrived, and its immediate.
+    #[inline]
+    fn receive(&mut self, deadline: Deadline) -> Result<(Message, Option<u32>), Failure> {
         let ended = match self.endpoint.recv_completion(deadline) {
             Ok(ended) => ended,
             Err(error) => return Err(self.waited(error)),
@@ -255,28 +177,107 @@ impl<D: Driver> Player<D> {
             return Err(self.why(ended.outcome));
         };
         let mut message = ended.context;
-        message.set_len(success.byte_len().unwrap_or(0) as usize)?;
+        // It was as long as the whole block, which is where it arrived.
+        message.set_len(success.byte_len().unwrap_or(0) as usize);
+        Ok((message, success.immediate()))
+    }
+
+    /// Waits until the message of a round shows in memory.
+    #[inline]
+    fn flag(&mut self, round: u64, deadline: Deadline) -> Result<(), Failure> {
+        while !self.mailbox.polled(round, POLLS, self.idle)? {
+            // What the other end wrote before it left is here by now.
+            if let Err(failure) = self.look(deadline)
+                && !self.mailbox.polled(round, 1, self.idle)?
+            {
+                return Err(failure);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it is of any use to wait on.
+    #[cold]
+    fn look(&mut self, deadline: Deadline) -> Result<(), Failure> {
+        while let Some(ended) = self.endpoint.try_send_completion().map_err(of_wait)? {
+            drop(self.done_or_why(ended)?);
+        }
+        if let Some(end) = self.endpoint.end() {
+            return Err(self.waited(end));
+        }
+        if deadline.has_passed() {
+            let in_flight = self.endpoint.sends_in_flight();
+            return Err(self.waited(WaitError::TimedOut { in_flight }));
+        }
+        Ok(())
+    }
+
+    /// Compares what arrived with what was sent.
+    fn check(&mut self, round: u64, message: Option<&Message>) -> Result<(), Failure> {
+        let (name, size) = (self.plan.game.round(), self.plan.size);
+        if let Some(message) = message
+            && message.len() != size
+        {
+            let len = message.len();
+            return Err(Failure::new(format!(
+                "{name} {round}: a message of {len} bytes arrived, and {size} were sent"
+            )));
+        }
+        let (found, at): (&[u8], _) = match (self.plan.game, message) {
+            (Game::Send | Game::Rate, Some(message)) => {
+                (message, pattern::first_wrong(message, round))
+            }
+            (Game::Read, Some(message)) => (message, pattern::first_wrong(message, 0)),
+            _ => self.mailbox.look_at(round)?,
+        };
+        match at {
+            None => Ok(()),
+            Some(at) => Err(Failure::new(format!(
+                "{name} {round}: byte {at} of {size} is wrong ({:#04x})",
+                found[at]
+            ))),
+        }
+    }
+
+    /// Makes the block of what arrived, and was looked at, ready for the next message.
+    fn put_back(&mut self, message: Option<Message>) -> Result<(), Failure> {
+        match message {
+            Some(message) if self.plan.game != Game::Read => self.post_recv(message),
+            _ => Ok(()),
+        }
+    }
+
+    fn post_recv(&mut self, message: Message) -> Result<(), Failure> {
+        let whole = message.into_block().into();
+        self.endpoint.post_recv(whole).map_err(|error| self.refused(&error))
+    }
+
+    /// A message of the plan's size that nobody uses: a fresh one, or one that has arrived.
+    fn free_message(&mut self) -> Result<Message, Failure> {
+        // What has come back from a READ is an answer, and waited for.
+        while self.plan.game != Game::Read
+            && let Some(ended) = self.endpoint.try_send_completion().map_err(of_wait)?
+        {
+            drop(self.done_or_why(ended)?);
+        }
+        let mut message = match self.endpoint.block() {
+            Some(block) => block.into(),
+            None => self.sent(Deadline::after(self.patience))?,
+        };
+        message.set_len(self.plan.size);
         Ok(message)
     }
 
-    fn done_or_why(&mut self, ended: Ended<Block>) -> Result<Block, Failure> {
-        if ended.outcome.is_done() { Ok(ended.context) } else { Err(self.why(ended.outcome)) }
+    #[inline]
+    fn sent(&mut self, deadline: Deadline) -> Result<Message, Failure> {
+        match self.endpoint.send_completion(deadline) {
+            Ok(ended) => self.done_or_why(ended),
+            Err(error) => Err(self.waited(error)),
+        }
     }
 
-    fn check(&self, message: &Block, round: u64) -> Result<(), Failure> {
-        let (len, size) = (message.len(), self.plan.size);
-        if len != size {
-            return Err(Failure::new(format!(
-                "round trip {round}: a message of {len} bytes arrived, and {size} were sent"
-            )));
-        }
-        match pattern::first_wrong(message, round) {
-            None => Ok(()),
-            Some(at) => Err(Failure::new(format!(
-                "round trip {round}: byte {at} of {size} is wrong ({:#04x})",
-                message[at]
-            ))),
-        }
+    fn done_or_why(&mut self, ended: Ended<Message>) -> Result<Message, Failure> {
+        if ended.outcome.is_done() { Ok(ended.context) } else { Err(self.why(ended.outcome)) }
     }
 
     /// Why a request did not do what it should: what failed first says more than what was flushed.
@@ -317,7 +318,7 @@ impl<D: Driver> Player<D> {
     }
 
     #[cold]
-    fn refused(&mut self, error: &PostError<Block>) -> Failure {
+    fn refused(&mut self, error: &PostError<Message>) -> Failure {
         match self.endpoint.closed() {
             Some(_) => self.why(Outcome::Flushed),
             None => Failure::new(format!("{error}, {}", self.so_far())),
@@ -332,8 +333,13 @@ impl<D: Driver> Player<D> {
     }
 
     fn so_far(&self) -> String {
-        format!("after {} of {} round trips", self.done, self.plan.rounds())
+        format!("after {} of {} {}s", self.done, self.plan.rounds(), self.plan.game.round())
     }
+}
+
+fn new_trips() -> Result<Histogram<u64>, Failure> {
+    Histogram::new_with_bounds(1, 3_600_000_000_000, 3)
+        .map_err(|error| Failure::new(format!("no histogram can be made: {error}")))
 }
 
 fn of_wait(error: impl Into<WaitError>) -> Failure {

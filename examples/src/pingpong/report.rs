@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::Plan;
+use super::plan::{Game, Plan};
 use super::players::Tally;
 use crate::{Failure, output};
 
@@ -48,15 +48,16 @@ const PERCENTILES: [(&str, f64); 5] =
 impl Report {
     /// For people.
     pub(super) fn print(&self) -> Result<(), Failure> {
-        let Plan { size, iters, warmup, depth } = self.plan;
+        let Plan { game, size, iters, warmup, depth } = self.plan;
         let inline = if self.is_inline() { ", inline" } else { "" };
         let mut lines = vec![
             ("device", self.device.clone()),
             (
                 "played",
                 format!(
-                    "{} round trips of {size} bytes, {depth} at a time{inline}, after {} to warm up",
+                    "{} {}s of {size} bytes, {game}, {depth} at a time{inline}, after {} to warm up",
                     grouped(iters),
+                    game.round(),
                     grouped(warmup)
                 ),
             ),
@@ -67,12 +68,21 @@ impl Report {
         }
         let ends =
             if matches!(self.role, Role::Both { .. }) { "at both ends" } else { "at this end" };
-        let checked = format!("every byte of every message, {ends}: all as they were sent");
+        let checked = match (game, self.role) {
+            // Its program takes no part.
+            #[cfg(feature = "librdmacm")]
+            (Game::Read, Role::Server) => {
+                "nothing: the client has read, and has said goodbye".into()
+            }
+            #[cfg(feature = "librdmacm")]
+            (Game::Rate, Role::Client) => "all arrived; the other end looks at the bytes".into(),
+            _ => format!("every byte of every message, {ends}: all as they were sent"),
+        };
         lines.push(("checked", checked));
         if let Some(tally) = &self.tally {
             let rate = grouped(self.messages_per_second(tally) as u64);
-            lines
-                .push(("rate", format!("{rate} messages a second, both ways and checks included")));
+            let ways = if game.messages() == 2 { "both ways and" } else { "one way," };
+            lines.push(("rate", format!("{rate} messages a second, {ways} checks included")));
             let mut name = "round trip";
             for (percentile, nanos) in trips(tally) {
                 lines.push((name, format!("{percentile:<7}{:>12.2} µs", nanos as f64 / 1000.0)));
@@ -99,6 +109,13 @@ impl Report {
             "threads": self.cpus.len(),
             "cpus": self.cpus,
             "sleeps": self.sleeps,
+            "verb": match self.plan.game {
+                Game::Send | Game::Rate => "send",
+                Game::Write | Game::WriteInOrder => "write",
+                Game::Read => "read",
+            },
+            "in_order": self.plan.game == Game::WriteInOrder,
+            "rate": self.plan.game == Game::Rate,
             "size": self.plan.size,
             "iters": self.plan.iters,
             "warmup": self.plan.warmup,
@@ -106,11 +123,13 @@ impl Report {
             "inline": self.is_inline(),
         });
         if let Some(tally) = &self.tally {
-            let mut times: serde_json::Map<String, Value> =
-                trips(tally).map(|(name, nanos)| (name.to_owned(), nanos.into())).collect();
-            times.insert("min".to_owned(), tally.trips.min().into());
-            times.insert("mean".to_owned(), tally.trips.mean().into());
-            value["round_trip_ns"] = times.into();
+            if !tally.trips.is_empty() {
+                let mut times: serde_json::Map<String, Value> =
+                    trips(tally).map(|(name, nanos)| (name.to_owned(), nanos.into())).collect();
+                times.insert("min".to_owned(), tally.trips.min().into());
+                times.insert("mean".to_owned(), tally.trips.mean().into());
+                value["round_trip_ns"] = times.into();
+            }
             value["seconds"] = tally.elapsed.as_secs_f64().into();
             value["messages_per_second"] = self.messages_per_second(tally).into();
         }
@@ -122,7 +141,7 @@ impl Report {
     }
 
     fn messages_per_second(&self, tally: &Tally) -> f64 {
-        2.0 * self.plan.iters as f64 / tally.elapsed.as_secs_f64().max(1e-9)
+        (self.plan.game.messages() * self.plan.iters) as f64 / tally.elapsed.as_secs_f64().max(1e-9)
     }
 
     fn threads(&self) -> String {
@@ -150,7 +169,7 @@ impl Report {
 fn trips(tally: &Tally) -> impl Iterator<Item = (&'static str, u64)> + '_ {
     let percentiles =
         PERCENTILES.iter().map(|&(name, at)| (name, tally.trips.value_at_percentile(at)));
-    percentiles.chain([("max", tally.trips.max())])
+    percentiles.chain([("max", tally.trips.max())]).filter(|_| !tally.trips.is_empty())
 }
 
 /// `1,234,567`.

@@ -4,17 +4,19 @@ use std::sync::atomic::AtomicU64;
 use std::thread;
 
 use nanoverbs::endpoint::{Endpoint, Idle, Soft, SoftDevice};
-use nanoverbs::nanoverbs_core::Block;
 
-use super::players::{Client, Server, Tally};
+use super::players::{
+    Client, Mailbox, Message, Receiver, Role as End, Sender, Server, Setup, Tally,
+};
 use super::report::{Report, Role};
-use super::{Args, watch};
+use super::{Args, Game, players, watch};
 use crate::Failure;
 use crate::cpu::{self, Cpus};
 
 static DEVICE: SoftDevice = SoftDevice::new();
 
-type End = Endpoint<Soft, Block>;
+/// What an end plays on.
+type Ready = (Endpoint<Soft, Message>, Mailbox);
 
 /// Where the players sit.
 struct Seats {
@@ -51,13 +53,20 @@ pub(super) fn play(args: &Args) -> Result<Report, Failure> {
     let seats = Seats::new(args)?;
     cpu::check(&seats.cpus)?;
     let idle = args.idle(seats.is_spacious);
-    let [client, server] = plan.options(args.inline, idle).soft_pair::<Block>(&DEVICE)?;
-    let client = client.receives(plan.depth as usize)?.establish(patience)?;
-    let server = server.receives(plan.depth as usize)?.establish(patience)?;
+    let setup = Setup { plan, inline: args.inline, patience, idle };
+    let [mut client, mut server] = plan.options(args.inline, idle).soft_pair::<Message>(&DEVICE)?;
+    let mut clients = Mailbox::new(&mut client, plan, End::Client)?;
+    let mut servers = Mailbox::new(&mut server, plan, End::Server)?;
+    clients.reaches(servers.advertise()?);
+    servers.reaches(clients.advertise()?);
+    let client = client.receives(plan.receives())?.establish(patience)?;
+    let server = server.receives(plan.receives())?.establish(patience)?;
     let device = client.device_name();
-    let tally = match seats.cpus[..] {
-        [one] => alone(args, one, client, server)?,
-        [one, other] => together(args, [one, other], client, server)?,
+    let (client, server) = ((client, clients), (server, servers));
+    let tally = match (plan.game, &seats.cpus[..]) {
+        (Game::Rate, [one]) => rate_alone(setup, *one, client, server)?,
+        (_, [one]) => alone(setup, *one, client, server)?,
+        (_, [one, other]) => together(setup, [*one, *other], client, server)?,
         _ => return Err(Failure::usage("one or two threads play")),
     };
     Ok(Report {
@@ -74,20 +83,25 @@ pub(super) fn play(args: &Args) -> Result<Report, Failure> {
 
 /// Two threads, one for each end.
 fn together(
-    args: &Args,
+    setup: Setup,
     cpus: [Option<usize>; 2],
-    client: End,
-    server: End,
+    client: Ready,
+    server: Ready,
 ) -> Result<Tally, Failure> {
-    let (plan, patience, progress) = (args.plan(), args.patience(), AtomicU64::new(0));
-    let client = Client::new(client, plan, args.inline, patience, &progress)?;
-    let server = Server::new(server, plan, args.inline, patience, None)?;
+    let progress = AtomicU64::new(0);
     thread::scope(|scope| {
-        let server =
-            watch::start(scope, "server", move || cpu::pin(cpus[1]).and_then(|()| server.play()))?;
-        let client =
-            watch::start(scope, "client", move || cpu::pin(cpus[0]).and_then(|()| client.play()))?;
-        match (watch::watch(client, &progress, plan.rounds()), watch::join(server)) {
+        let server = watch::start(scope, "server", move || {
+            cpu::pin(cpus[1])?;
+            let (endpoint, mailbox) = server;
+            players::serve(endpoint, mailbox, setup, None)
+        })?;
+        let counter = &progress;
+        let client = watch::start(scope, "client", move || {
+            cpu::pin(cpus[0])?;
+            let (endpoint, mailbox) = client;
+            players::lead(endpoint, mailbox, setup, counter)
+        })?;
+        match (watch::watch(client, &progress, setup.plan.rounds()), watch::join(server)) {
             (Ok(tally), Ok(())) => Ok(tally),
             (Ok(_), Err(failure)) | (Err(failure), Ok(())) => Err(failure),
             (Err(client), Err(server)) => Err(client.cause(server)),
@@ -96,12 +110,11 @@ fn together(
 }
 
 /// One thread for both ends: each ping is answered before its pong is waited for.
-fn alone(args: &Args, cpu: Option<usize>, client: End, server: End) -> Result<Tally, Failure> {
-    let (plan, patience, progress) = (args.plan(), args.patience(), AtomicU64::new(0));
-    let mut client = Client::new(client, plan, args.inline, patience, &progress)?;
-    let mut server = Server::new(server, plan, args.inline, patience, None)?;
-    let play = move || {
-        cpu::pin(cpu)?;
+fn alone(setup: Setup, cpu: Option<usize>, client: Ready, server: Ready) -> Result<Tally, Failure> {
+    let progress = AtomicU64::new(0);
+    let mut client = Client::new(client.0, client.1, setup, &progress)?;
+    let mut server = Server::new(server.0, server.1, setup, None)?;
+    on_one_thread(setup, cpu, &progress, move || {
         while !client.is_done() {
             for _ in 0..client.send()? {
                 server.answer()?;
@@ -109,11 +122,46 @@ fn alone(args: &Args, cpu: Option<usize>, client: End, server: End) -> Result<Ta
             client.receive()?;
             server.tidy()?;
         }
+        client.say_goodbye()?;
         server.finish()?;
         Ok(client.finish())
-    };
+    })
+}
+
+/// The same one way: what was sent is taken before more is sent.
+fn rate_alone(
+    setup: Setup,
+    cpu: Option<usize>,
+    sender: Ready,
+    receiver: Ready,
+) -> Result<Tally, Failure> {
+    let progress = AtomicU64::new(0);
+    let mut sender = Sender::new(sender.0, sender.1, setup, &progress)?;
+    let mut receiver = Receiver::new(receiver.0, receiver.1, setup, None)?;
+    on_one_thread(setup, cpu, &progress, move || {
+        while !sender.is_done() {
+            sender.send()?;
+            receiver.take(None)?;
+            sender.collect()?;
+        }
+        // All of it has arrived.
+        while !receiver.is_done() {
+            receiver.take(None)?;
+        }
+        let tally = sender.finish()?;
+        receiver.finish()?;
+        Ok(tally)
+    })
+}
+
+fn on_one_thread(
+    setup: Setup,
+    cpu: Option<usize>,
+    progress: &AtomicU64,
+    play: impl FnOnce() -> Result<Tally, Failure> + Send,
+) -> Result<Tally, Failure> {
     thread::scope(|scope| {
-        let both = watch::start(scope, "both ends", play)?;
-        watch::watch(both, &progress, plan.rounds())
+        let both = watch::start(scope, "both ends", move || cpu::pin(cpu).and_then(|()| play()))?;
+        watch::watch(both, progress, setup.plan.rounds())
     })
 }

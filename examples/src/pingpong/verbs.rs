@@ -4,13 +4,13 @@ use std::sync::atomic::AtomicU64;
 use std::thread;
 
 use nanoverbs::Deadline;
-use nanoverbs::cm::{ConnectError, ConnectParams, Listener, PrivateData, Request};
+use nanoverbs::cm::{ConnectError, ConnectParams, Listener, PrivateData, Request, RnrRetry};
 use nanoverbs::endpoint::{EndpointError, Idle};
-use nanoverbs::nanoverbs_core::Block;
+use nanoverbs::nanoverbs_core::RemoteRegion;
 
-use super::players::{Client, Server};
+use super::players::{self, Mailbox, Message, Role as End, Setup};
 use super::report::{Report, Role};
-use super::{Args, Plan, watch};
+use super::{Args, Game, Plan, watch};
 use crate::cpu::{self, Cpus};
 use crate::{Failure, Place};
 
@@ -25,16 +25,25 @@ pub(super) fn listen(args: &Args, place: &Place) -> Result<Report, Failure> {
     eprintln!("pingpong: listening on {}", listener.local_addr());
     let (request, plan) = agreed(args, &listener, Deadline::after(patience))?;
     let peer = request.peer_addr();
+    let clients = memory(request.private_data().as_bytes());
+    // Nothing here is in a hurry while the client reads.
+    let idle = if plan.game == Game::Read { Idle::SpinThenWait { spins: 0 } } else { idle };
+    let setup = Setup { plan, inline: args.inline, patience, idle };
+    let options = plan.options(args.inline, idle).params(params(&plan));
+    let mut endpoint = options.accept_request::<Message>(request)?;
+    let mut mailbox = Mailbox::new(&mut endpoint, plan, End::Server)?;
+    mailbox.reaches(clients);
     // The answer is the plan once more, so that the client knows whom it has reached.
-    let params = ConnectParams::new().private_data(&plan.to_wire());
-    let options = plan.options(args.inline, idle).params(params);
-    let endpoint = options.accept_request::<Block>(request)?;
-    let endpoint = endpoint.receives(plan.depth as usize)?.establish(patience)?;
+    endpoint.send_along(&introduction(&plan, mailbox.advertise()?));
+    let endpoint = endpoint.receives(plan.receives())?.establish(patience)?;
     let device = endpoint.device_name();
     let progress = AtomicU64::new(0);
-    let server = Server::new(endpoint, plan, args.inline, patience, Some(&progress))?;
     thread::scope(|scope| {
-        let play = move || cpu::pin(cpu).and_then(|()| server.play());
+        let counter = &progress;
+        let play = move || {
+            cpu::pin(cpu)?;
+            players::serve(endpoint, mailbox, setup, Some(counter))
+        };
         let server = watch::start(scope, "server", play)?;
         watch::watch(server, &progress, plan.rounds())
     })?;
@@ -87,20 +96,26 @@ pub(super) fn connect(args: &Args, place: &Place) -> Result<Report, Failure> {
     let (plan, patience) = (args.plan(), args.patience());
     let peer = place.resolve()?;
     let (cpu, idle) = seat(args, 0)?;
-    let params = ConnectParams::new().private_data(&plan.to_wire());
-    let options = plan.options(args.inline, idle).params(params);
-    let endpoint = options.connect::<Block>(peer, patience)?;
-    let endpoint = endpoint.receives(plan.depth as usize)?.establish(patience).map_err(refused)?;
+    let setup = Setup { plan, inline: args.inline, patience, idle };
+    let options = plan.options(args.inline, idle).params(params(&plan));
+    let mut endpoint = options.connect::<Message>(peer, patience)?;
+    let mut mailbox = Mailbox::new(&mut endpoint, plan, End::Client)?;
+    endpoint.send_along(&introduction(&plan, mailbox.advertise()?));
+    let endpoint = endpoint.receives(plan.receives())?.establish(patience).map_err(refused)?;
     if Plan::from_wire(endpoint.private_data()) != Some(plan) {
         return Err(Failure::new(format!(
             "the program on {peer} is not a pingpong of this version"
         )));
     }
+    mailbox.reaches(memory(endpoint.private_data()));
     let device = endpoint.device_name();
     let progress = AtomicU64::new(0);
-    let client = Client::new(endpoint, plan, args.inline, patience, &progress)?;
     let tally = thread::scope(|scope| {
-        let play = move || cpu::pin(cpu).and_then(|()| client.play());
+        let counter = &progress;
+        let play = move || {
+            cpu::pin(cpu)?;
+            players::lead(endpoint, mailbox, setup, counter)
+        };
         let client = watch::start(scope, "client", play)?;
         watch::watch(client, &progress, plan.rounds())
     })?;
@@ -114,6 +129,26 @@ pub(super) fn connect(args: &Args, place: &Place) -> Result<Report, Failure> {
         cpus: vec![cpu],
         tally: Some(tally),
     })
+}
+
+/// What either end sends along: the plan, and where its memory is if it has some.
+fn introduction(plan: &Plan, memory: Option<RemoteRegion>) -> Vec<u8> {
+    let mut data = plan.to_wire().to_vec();
+    if let Some(memory) = memory {
+        data.extend(memory.to_wire());
+    }
+    data
+}
+
+/// Where the memory is of who has sent this along. One that is none makes WRITEs and READs fail.
+fn memory(introduction: &[u8]) -> Option<RemoteRegion> {
+    RemoteRegion::from_wire(introduction.get(Plan::WIRE_LEN..)?.first_chunk()?).ok()
+}
+
+fn params(plan: &Plan) -> ConnectParams {
+    let params = ConnectParams::new();
+    // Who only sends is sooner done than the other, and waits for it.
+    if plan.game == Game::Rate { params.rnr_retry(RnrRetry::FOREVER) } else { params }
 }
 
 /// A refusal in the server's own words, where it has sent some.

@@ -63,9 +63,8 @@ pub(super) fn join<T>(player: ScopedJoinHandle<'_, Result<T, Failure>>) -> Resul
 }
 
 fn new_bar(rounds: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template(
-        "{wide_bar} {human_pos} of {human_len} round trips, {eta} left",
-    );
+    let style =
+        ProgressStyle::with_template("{wide_bar} {human_pos} of {human_len} rounds, {eta} left");
     let bar = ProgressBar::new(rounds);
     match style {
         Ok(style) => bar.with_style(style),
