@@ -178,10 +178,14 @@ miri: ## undefined behaviour in the core's tests and the soft device, under both
 	        --target-dir $(TARGET)/miri --lib --test accounting --test refusals --test hostile --test model --test noise; \
 	else $(call skip,miri,no nightly toolchain with miri); fi
 
-.PHONY: rxe
+.PHONY: rxe rxe-bench
 rxe: deps-guest ## real librdmacm on a kernel's Soft-RoCE device, in a virtual machine; CASES=PATTERN for some
 	$(call step,$@)
 	@BINDING=$(BINDING) std-adapter/rxe/run $(if $(CASES),'$(CASES)')
+rxe-bench: deps-guest ## pingpong beside perftest there, ROUNDS=15 times, and target/bench/perftest.txt
+	$(call step,$@)
+	@BINDING=$(BINDING) NANOVERBS_RXE_VERBOSE=1 NANOVERBS_RXE_ROUNDS=$(or $(ROUNDS),15) NANOVERBS_RXE_LIMIT=7200 \
+	    std-adapter/rxe/run '^perftest$$'
 
 .PHONY: bench-build bench bench-check figures
 bench-build:
@@ -193,7 +197,7 @@ bench: deps-bench bench-build ## everything measured beside C, a table, and targ
 	@cargo build --release --manifest-path benches/crates/Cargo.toml --examples --target-dir $(TARGET)/bench/crates || \
 	    { rm -f $(TARGET)/bench/crates/release/examples/libcrate_*.so; $(call skip,bar 7,benches/crates does not build here); }
 	$(TARGET)/measured/bench
-figures: bench ## make bench, and its table and plot put into the README
+figures: bench ## make bench, and its table and plot put into the README, with what make rxe-bench has measured
 	$(TARGET)/measured/bench publish
 bench-check: deps-build ## the instruction bars alone
 	$(call step,$@)

@@ -5,6 +5,7 @@ mod bed;
 mod crates;
 mod fixed;
 mod growth;
+mod guest;
 mod instructions;
 mod object;
 mod plot;

@@ -183,12 +183,7 @@ pub(crate) fn write_markdown(rows: &[Row]) {
     text += "|---|---|---|---|---|---|---|---|\n";
     let mut reasons: Vec<&str> = Vec::new();
     for row in rows {
-        let mut verdict = match row.holds {
-            Some(true) => "holds",
-            Some(false) => "**does not**",
-            None => "not measured",
-        }
-        .to_owned();
+        let mut verdict = verdict(row.holds).to_owned();
         if let Some(why) = &row.why {
             let known = reasons.iter().position(|reason| reason == why);
             let at = known.unwrap_or_else(|| {
@@ -213,6 +208,15 @@ pub(crate) fn write_markdown(rows: &[Row]) {
     println!("written: {}", path.display());
 }
 
+/// Whether a bar holds, as the README says it.
+pub(crate) const fn verdict(holds: Option<bool>) -> &'static str {
+    match holds {
+        Some(true) => "holds",
+        Some(false) => "**does not**",
+        None => "not measured",
+    }
+}
+
 fn today() -> String {
     let output = std::process::Command::new("date").arg("+%-d %B %Y").env("LC_ALL", "C").output();
     output.map_or_else(
@@ -221,19 +225,29 @@ fn today() -> String {
     )
 }
 
-/// Puts table and plot of the last run into the README, between its two marks.
+/// Puts what was measured last into the README: the table and the plot of `make bench` between its first two
+/// marks, the table of `make rxe-bench` between the others. Where there is none, the README stays as it is.
 pub(crate) fn publish() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace");
     let (out, readme) = (crate::object::out_dir(), root.join("README.md"));
-    let table =
-        std::fs::read_to_string(out.join("report.md")).expect("`make bench` has written it");
-    let text = std::fs::read_to_string(&readme).expect("there is a README");
-    let (begin, end) = ("<!-- figures -->\n", "<!-- end of figures -->\n");
-    let (before, rest) = text.split_once(begin).expect("the README marks where figures begin");
-    let (_, after) = rest.split_once(end).expect("the README marks where figures end");
-    std::fs::write(&readme, format!("{before}{begin}{table}{end}{after}")).expect("writable");
-    std::fs::copy(out.join("cost.svg"), root.join("benches/cost.svg")).expect("a plot");
+    let mut text = std::fs::read_to_string(&readme).expect("there is a README");
+    if let Ok(table) = std::fs::read_to_string(out.join("report.md")) {
+        text = between(&text, "figures", &table);
+        std::fs::copy(out.join("cost.svg"), root.join("benches/cost.svg")).expect("a plot");
+    }
+    if let Some(table) = crate::guest::markdown() {
+        text = between(&text, "guest figures", &table);
+    }
+    std::fs::write(&readme, text).expect("writable");
     println!("written: {}", readme.display());
+}
+
+/// The text with a table between the marks of this name.
+fn between(text: &str, name: &str, table: &str) -> String {
+    let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->\n"));
+    let (before, rest) = text.split_once(&begin).expect("the README marks where figures begin");
+    let (_, after) = rest.split_once(&end).expect("the README marks where figures end");
+    format!("{before}{begin}{table}{end}{after}")
 }
 
 /// `target/bench/report.json`.
@@ -249,8 +263,18 @@ pub(crate) fn write(rows: &[Row], skipped: &[String]) {
     println!("\nwritten: {}", path.display());
 }
 
-/// Processor, number of them, kernel, compilers.
+/// Processor, number of them, compilers.
 pub(crate) fn machine() -> String {
+    let first_line = |program: &str| {
+        let output = std::process::Command::new(program).arg("--version").output().ok()?;
+        Some(String::from_utf8_lossy(&output.stdout).lines().next()?.to_owned())
+    };
+    let tools: Vec<_> = ["gcc", "clang", "rustc"].into_iter().filter_map(first_line).collect();
+    format!("{}; {}", machine_alone(), tools.join("; "))
+}
+
+/// Processor, and number of them.
+pub(crate) fn machine_alone() -> String {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo
         .lines()
@@ -258,10 +282,5 @@ pub(crate) fn machine() -> String {
         .map_or("an unknown processor", |(_, name)| name);
     // Not those that this thread may use: it pins itself on the way.
     let processors = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
-    let first_line = |program: &str| {
-        let output = std::process::Command::new(program).arg("--version").output().ok()?;
-        Some(String::from_utf8_lossy(&output.stdout).lines().next()?.to_owned())
-    };
-    let tools: Vec<_> = ["gcc", "clang", "rustc"].into_iter().filter_map(first_line).collect();
-    format!("{model}, {processors} processors; {}", tools.join("; "))
+    format!("{model}, {processors} processors")
 }

@@ -30,6 +30,12 @@ says "$addr:18515 is in use" --listen "$addr"
 says 'the server .* refused: --iters is 100 at the server and 7 at the client' --connect "$addr" -n 7
 ends_with 1 wait $server
 
+pingpong --listen "$addr" --rate &
+server=$!
+wait_listen 18515
+says 'the server .* refused: the server was told to play SENDs one way' --connect "$addr" --verb read
+ends_with 1 wait $server
+
 # Both ends are connected, and have had a second to play.
 playing() {
     wait_until 20 "rdma resource show qp | grep -c 'type RC.*state RTS'" 2 || fail "the two do not connect"
