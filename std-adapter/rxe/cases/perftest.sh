@@ -1,4 +1,4 @@
-# limit: 120
+# limit: 400
 # perftest through the connection manager, beside our pingpong, as a measuring stick.
 #
 # Latency is the median of half a round trip of SENDs and of WRITEs, and of a whole one of READs, as perftest
@@ -23,7 +23,7 @@ theirs() {
     taskset 1 "$@" >server 2>&1 &
     wait_listen 18515
     ended=0
-    taskset 2 timeout 60 "$@" "$addr" >said 2>complaint || ended=$?
+    taskset 2 timeout 20 "$@" "$addr" >said 2>complaint || ended=$?
     # Once in a while its server waits for a farewell that it has had already.
     kill $! 2>/dev/null || :
     wait $! 2>/dev/null || :
@@ -73,17 +73,27 @@ our_rate() {
     value messages_per_second
 }
 
+# What perftest measures, in $their: measure KIND VERB SIZE
+#
+# It is a measuring stick and not what is tested here, so it may try again: it fails to connect now and then, and
+# prints "inf" where it cannot tell how fast the processor is.
+measure() {
+    for _ in 1 2 3; do
+        their=$("their_$1" "$2" "$3") || their=failed
+        case $their in '' | *[!0-9.]*) ;; *) return ;; esac
+    done
+}
+
 # Both of a kind, who was second is first the next time: both KIND VERB SIZE ROUND
 both() {
     if [ $(($4 % 2)) -eq 0 ]; then
-        their=$("their_$1" "$2" "$3") || their=failed
+        measure "$1" "$2" "$3"
         our=$("our_$1" "$2" "$3")
     else
         our=$("our_$1" "$2" "$3")
-        their=$("their_$1" "$2" "$3") || their=failed
+        measure "$1" "$2" "$3"
     fi
-    # perftest prints "inf" where it cannot tell how fast the processor is. Of many rounds that one counts for
-    # nothing.
+    # Of many rounds one without a figure counts for nothing.
     case $their in
     '' | *[!0-9.]*) [ "$rounds" -gt 1 ] || fail "ib_$2: $their" ;;
     *) echo "$1 $2 $3 $their $our" | tee -a rows ;;

@@ -24,6 +24,8 @@ wait_until() {
 wait_listen() {
     wait_until 10 "rdma resource show cm_id | grep -c 'state LISTEN.*:$1 '" 1 ||
         fail "nobody listens on port $1: $(rdma resource show cm_id)"
+    # The kernel says so shortly before it is true.
+    usleep 50000
 }
 
 # Runs a command that must fail with this code: ends_with CODE COMMAND…
