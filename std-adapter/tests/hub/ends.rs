@@ -1,41 +1,16 @@
 //! How members of a hub end, on the soft device: what they have received is handed out first, and nothing of them
 //! is left behind, whatever the program does meanwhile.
 
-use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use nanoverbs::Deadline;
-use nanoverbs::endpoint::{Endpoint, Options, Side, Soft, SoftDevice, WaitError};
-use nanoverbs::hub::{AdmitError, Door, Event, Hub, Key};
-use nanoverbs::poller::{Host, IdlePolicy, Poller, Serve};
-use nanoverbs_core::{Block, Ended, RecvBuffers, Tagged, leaked_contexts};
+use nanoverbs_core::{RecvBuffers, Tagged};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+use super::*;
 
-fn soon() -> Deadline {
-    Deadline::after(PATIENCE)
-}
-
-/// A device with room for so many queue pairs, which a stack has not.
-macro_rules! device {
-    ($qps:literal) => {{
-        static DEVICE: SoftDevice<$qps> = SoftDevice::new();
-        &DEVICE
-    }};
-}
-
-type Client = Endpoint<Soft<8>, Block>;
 type Clients = Hub<Soft<8>, Block, 4>;
 
-fn client(door: &Door<8>) -> Client {
-    let prepared = door.connect(Options::new().depth(16, 16).blocks(32, 64)).unwrap();
-    prepared.receives(1).unwrap().establish(soon()).unwrap()
-}
-
 /// Sends so many messages, and sees all of them arrive.
-fn sends(client: &mut Client, count: usize) {
+fn sends(client: &mut Client<8>, count: usize) {
     for _ in 0..count {
         let block = client.block().unwrap();
         client.post_send(block).unwrap();
@@ -46,7 +21,7 @@ fn sends(client: &mut Client, count: usize) {
 }
 
 /// Accepts whoever asks, with receives made of blocks.
-fn accept<C: RecvBuffers>(
+fn admit<C: RecvBuffers>(
     hub: &mut Hub<Soft<8>, C, 4>,
     receives: usize,
     make: impl Fn(Block) -> C,
@@ -113,7 +88,7 @@ fn what_a_client_has_sent_before_it_left_is_handed_out_before_its_end() {
             let door = hub.door();
             let poller = Poller::builder().idle(idle).spawn(Serve::new(hub, Count::default()));
             let poller = poller.unwrap();
-            let mut client = client(&door);
+            let mut client = client(&door, 1);
             sends(&mut client, 12);
             drop(client);
             let (_, count) = poller.join_until(PATIENCE).expect("it ends").work.into_parts();
@@ -127,8 +102,8 @@ fn news_are_asked_for_anew_each_time() {
     let device = device!(8);
     let mut hub: Clients = Options::new().depth(16, 16).soft_hub(device).unwrap();
     let door = hub.door();
-    let clients = [client(&door), client(&door), client(&door)];
-    let keys = accept(&mut hub, 0, |block| block);
+    let clients = [client(&door, 1), client(&door, 1), client(&door, 1)];
+    let keys = admit(&mut hub, 0, |block| block);
     assert_eq!(hub.waiting(), 0, "they stand, and nothing came");
     drop(clients);
     for key in keys {
@@ -146,8 +121,8 @@ fn a_panic_while_a_member_is_closed_costs_neither_its_place_nor_its_blocks() {
     let mut hub: Clients = Options::new().depth(16, 16).blocks(16, 64).soft_hub(device).unwrap();
     let door = hub.door();
     for _ in 0..20 {
-        let _client = client(&door);
-        let key = accept(&mut hub, 4, |block| block)[0];
+        let _client = client(&door, 1);
+        let key = admit(&mut hub, 4, |block| block)[0];
         let closed = catch_unwind(AssertUnwindSafe(|| {
             let _ = hub.close(key, soon(), |_, _| panic!("of the program"));
         }));
@@ -180,8 +155,8 @@ fn a_context_that_panics_in_its_drop_keeps_no_other_one() {
         let mut hub: Touching =
             Options::new().depth(16, 16).blocks(16, 64).soft_hub(device).unwrap();
         let door = hub.door();
-        let _clients = [client(&door), client(&door)];
-        accept(&mut hub, 4, |block| {
+        let _clients = [client(&door, 1), client(&door, 1)];
+        admit(&mut hub, 4, |block| {
             let is_first = DROPPED.load(Ordering::Relaxed).is_multiple_of(8);
             Tagged { buffers: block, tag: Touchy(is_first) }
         });
@@ -197,7 +172,7 @@ fn a_request_is_for_the_hub_whose_door_it_came_through() {
     let device = device!(8);
     let hub = || -> Clients { Options::new().depth(16, 16).soft_hub(device).unwrap() };
     let (mut first, mut second) = (hub(), hub());
-    let mut client = client(&first.door());
+    let mut client = client(&first.door(), 1);
     let Some(Event::Request(request)) = first.poll_event().unwrap() else { panic!("nobody asks") };
     let refused = second.accept(request).map(drop);
     assert!(matches!(refused, Err(AdmitError::Endpoint(_))), "{refused:?}");
@@ -210,7 +185,7 @@ fn who_asked_a_hub_that_is_gone_is_refused_and_nobody_comes_after() {
     let device = device!(8);
     let hub: Clients = Options::new().depth(16, 16).soft_hub(device).unwrap();
     let door = hub.door();
-    let mut client = client(&door);
+    let mut client = client(&door, 1);
     drop(hub);
     assert!(!client.recv_completion(soon()).unwrap().outcome.is_done(), "it is refused");
     let late = door.connect::<Block>(Options::new()).map(drop);
@@ -222,8 +197,8 @@ fn all_members_are_closed_within_one_deadline() {
     let device = device!(8);
     let mut hub: Clients = Options::new().depth(16, 16).blocks(16, 64).soft_hub(device).unwrap();
     let door = hub.door();
-    let mut clients = [client(&door), client(&door), client(&door)];
-    let keys = accept(&mut hub, 4, |block| block);
+    let mut clients = [client(&door, 1), client(&door, 1), client(&door, 1)];
+    let keys = admit(&mut hub, 4, |block| block);
     sends(&mut clients[1], 2);
     let mut back = Vec::new();
     hub.close_all(soon(), |key, side, ended| {
